@@ -283,6 +283,7 @@ HOST_CACHE = Section(
             Unit.BytesPerSecond,
             (Query(f"sum by (direction) ({rate('graphpod_host_cache_copied_bytes_total')})", "{{direction}}"),),
             _NO_TIER,
+            width=6,
         ),
         Panel(
             "Time in copies",
@@ -296,18 +297,30 @@ HOST_CACHE = Section(
                 ),
             ),
             _NO_TIER,
+            width=6,
+        ),
+        Panel(
+            "Requests waiting for pages",
+            "Requests whose first pass waits for copies of their pages, on average. Others decode meanwhile.",
+            Kind.Lines,
+            Unit.Count,
+            (Query(f"{_BY_POD} ({rate('graphpod_host_cache_request_wait_seconds_total')})", "{{pod}}"),),
+            _NO_TIER,
+            width=6,
         ),
         Panel(
             "Waits and failures",
-            "Passes launched behind copies that had not landed, and failed copies and allocations, by reason. Good: 0 "
-            "failures.",
+            "Passes launched behind copies that had not landed, of their pages or (all) any after a failure; failed "
+            "copies and allocations, by reason. Good: 0 failures.",
             Kind.Lines,
             Unit.PerSecond,
             (
                 Query(f"{_BY_POD} ({rate('graphpod_host_cache_waits_total')})", "{{pod}} waits"),
+                Query(f"{_BY_POD} ({rate('graphpod_host_cache_full_waits_total')})", "{{pod}} waits for all"),
                 Query(f"sum by (reason) ({rate('graphpod_host_cache_failures_total')})", "failed: {{reason}}"),
             ),
             _NO_TIER,
+            width=6,
         ),
     ),
 )

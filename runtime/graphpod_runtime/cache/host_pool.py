@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from graphpod_runtime.cache.host_tier import Done, Move, Stored
+from graphpod_policy.start.footprint import STAGING_BYTES
 from graphpod_runtime.cache.kv import KvCache, reserved
+from graphpod_runtime.cache.moves import Done, Move, Stored
 
 MEASURED = 5
 """Loads that are timed; the fastest counts."""
@@ -50,13 +51,13 @@ def load_costs(pages: int, load: Callable[[Sequence[int], Sequence[int]], object
 class HostPool:
     """Is Copies, of a cache in the host's own memory."""
 
-    at_once = 1 << 20
     failed_allocations = 0
 
     def __init__(self, cache: KvCache, size: int) -> None:
         """As many slots as `size` bytes hold; the system gives one its memory when it is first written."""
         shape = slot_shape(cache)
         self.page_bytes = math.prod(shape)
+        self.at_once = max(1, STAGING_BYTES // self.page_bytes)
         self.slots = size // self.page_bytes
         self.store_seconds = self.load_seconds = 0.0
         self._keys, self._values = halves(cache)

@@ -3,25 +3,31 @@
 The radix tree says which page has which slot of the host pool. `Copies` moves the bytes: stores and loads have a line
 each. A page that leaves is written only after its bytes have left, one that comes is read only after its load:
 `awaited` says which moves must have landed before a pass uses given pages. A slot is read only after its store. Loads
-and stores are cut into moves of bounded size, so that a load follows a store of the same pages at a short distance.
+and stores are cut into moves of bounded size, so that a load follows a store of the same pages at a short distance, and
+a turn of the engine's loop launches few of them (`cache/moves.py`).
 
 An error of a copy fails no request: pages that were to be stored are lost, what was to be loaded is computed, and
 nothing that the pool holds is trusted any more. Only errors that are the copy's own count as such (`CopyFailed`).
 """
 
 import logging
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from graphpod_runtime.cache.moves import Awaited, Copy, CopyQueue, Latest, Move, Stored
 
 logger = logging.getLogger("graphpod.engine")
 
 EVICTED_AT_ONCE = 16
 """Pages that leave the device in addition to those that are needed now: copies of single pages would each cost the host
 a launch, and the next page that a sequence needs is there without a wait."""
+TURN_BYTES = 128 << 20
+"""Of each direction that a turn of the loop launches while sequences decode: by estimate 0.25 ms of an H100's memory,
+which moves each byte three times, in a decode step of 6.6 ms (8B)."""
 
 
 class HostCacheFailure(StrEnum):
@@ -37,29 +43,6 @@ class HostCacheFailure(StrEnum):
 
 class CopyFailed(Exception):
     """A copy could not be launched, for a reason of its own."""
-
-
-class Move(Protocol):
-    """Pages on their way."""
-
-    @property
-    def landed(self) -> bool:
-        """Whether they have come, or left."""
-
-
-class Done:
-    """Is Move, of a copy that is done when its call returns."""
-
-    landed = True
-
-
-class Stored(NamedTuple):
-    """What a store lets happen, and when."""
-
-    left: Move
-    """Its pages may be written."""
-    kept: Move
-    """Its slots may be read. Not before `left`."""
 
 
 class Copies(Protocol):
@@ -113,49 +96,21 @@ class LoadCosts:
         return pages > 0 and self.load + pages * self.page < pages * page_size * self.token
 
 
-class _Line:
-    """Moves of one direction by what they move: pages or slots. A later one of the same replaces the former."""
-
-    def __init__(self) -> None:
-        self._moves: dict[int, tuple[int, Move]] = {}
-        self._order: deque[tuple[int, Move, list[int]]] = deque()
-        self._number = 0
-
-    def add(self, moved: Iterable[int], move: Move) -> None:
-        """`move` is the latest."""
-        self.tidy()
-        if not move.landed:
-            self._number += 1
-            self._order.append((self._number, move, list(moved)))
-            self._moves.update(dict.fromkeys(self._order[-1][2], (self._number, move)))
-
-    def latest(self, moved: Iterable[int]) -> list[Move]:
-        """The one behind which all of these have landed; none where they have."""
-        if not self._moves:
-            return []
-        found = max((self._moves[one] for one in moved if one in self._moves), key=lambda entry: entry[0], default=None)
-        return [] if found is None or found[1].landed else [found[1]]
-
-    def number(self, one: int) -> int:
-        """Its place in the line; 0 where nothing is known of it."""
-        return self._moves.get(one, (0,))[0]
-
-    def tidy(self) -> None:
-        """Forgets what has landed."""
-        while self._order and self._order[0][1].landed:
-            number, _, moved = self._order.popleft()
-            for one in moved:
-                if self.number(one) == number:
-                    del self._moves[one]
-
-
 class HostTier:
-    """Of one engine."""
+    """Of one engine. Copies are called for, and launched turn by turn. One that fails is found out then: `settle` says
+    so, and the moves that were called for say that they were given up."""
 
-    def __init__(self, copies: Copies, costs: LoadCosts, page_size: int) -> None:
+    def __init__(
+        self,
+        copies: Copies,
+        costs: LoadCosts,
+        page_size: int,
+        turn_bytes: int = TURN_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.copies, self.costs = copies, costs
         self.stored = self.loaded = 0
-        """Pages that were copied to the host, and back."""
+        """Pages whose copies to the host, and back, were launched."""
         self.hit_tokens = 0
         """Prompt tokens of requests, at their first admission, that were loaded."""
         self.skipped_tokens = 0
@@ -163,58 +118,113 @@ class HostTier:
         self.failures = dict.fromkeys(HostCacheFailure, 0)
         self.waits = 0
         """Passes that were launched behind copies that had not landed."""
+        self.waits_for_all = 0
+        """Passes that were launched behind all copies, whichever pages these move."""
+        self.wait_seconds = 0.0
+        """Of requests, from their admission until a pass could use their pages."""
+        self.clock = clock
         self._page_size = page_size
-        self._leaving, self._coming, self._filling = _Line(), _Line(), _Line()
+        turn_pages = max(copies.at_once, turn_bytes // copies.page_bytes)
+        self._stores = CopyQueue(self._store, turn_pages)
+        self._loads = CopyQueue(self._load, turn_pages)
+        self._leaving, self._coming, self._filling = Latest(), Latest(), Latest()
         """Pages whose bytes leave, pages that are loaded, slots that are written."""
+        self._lost = False
+        """A copy has failed since the last `settle`."""
+        self._half_done = False
+        """A copy has failed since the last pass that waited for all: parts of it may be on their way."""
 
     def pays(self, pages: int) -> bool:
         """Whether so many pages are worth loading."""
         return self.costs.pays(pages, self._page_size)
 
-    def store(self, moved: Mapping[int, int]) -> bool:
-        """Copies pages, by slot, to the host; False when that failed."""
+    def store(self, moved: Mapping[int, int]) -> None:
+        """Calls for copies of pages, by slot, to the host, in this order."""
         left = iter(moved.items())
-        try:
-            while some := dict(islice(left, self.copies.at_once)):
-                stored = self.copies.store(some)
-                self._leaving.add(some.values(), stored.left)
-                self._filling.add(some, stored.kept)
-                self.stored += len(some)
-        except (CopyFailed, MemoryError) as error:
-            self._failed(HostCacheFailure.Store, error)
-            return False
-        return True
+        while some := dict(islice(left, self.copies.at_once)):
+            copy = Copy(list(some), list(some.values()))
+            self._leaving.add(copy.pages, copy.left)
+            self._filling.add(copy.slots, copy.done)
+            self._stores.add(copy)
 
-    def load(self, slots: Sequence[int], pages: Sequence[int]) -> Move | None:
-        """Copies slots to pages, of which the first should be those that leave first. The last move of it; None when it
-        failed."""
-        move: Move = Done()
-        try:
-            for first in range(0, len(slots), self.copies.at_once):
-                some = slice(first, first + self.copies.at_once)
-                behind = (*self._leaving.latest(pages[some]), *self._filling.latest(slots[some]))
-                move = self.copies.load(slots[some], pages[some], behind)
-                self._coming.add(pages[some], move)
-                self.loaded += len(pages[some])
-        except (CopyFailed, MemoryError) as error:
-            self._failed(HostCacheFailure.Load, error)
-            return None
-        return move
+    def load(self, slots: Sequence[int], pages: Sequence[int]) -> Awaited:
+        """Calls for copies of slots to pages, of which the first should be those that leave first; the last of them."""
+        for first in range(0, len(slots), self.copies.at_once):
+            some = slice(first, first + self.copies.at_once)
+            copy = Copy(list(slots[some]), list(pages[some]), done=Awaited(brings=True))
+            copy.behind = self._leaving.of(copy.pages) + self._filling.of(copy.slots)
+            self._coming.add(copy.pages, copy.done)
+            self._loads.add(copy)
+        return copy.done
+
+    def turn(self, *, everything: bool) -> None:
+        """Launches what a turn of the loop may, or everything that was called for."""
+        for queue in (self._stores, self._loads):
+            while everything and queue.waiting:
+                queue.next()
+            queue.turn()
+
+    def settle(self) -> bool:
+        """Whether no copy has failed since the last call. What the pool holds is not certain otherwise."""
+        lost, self._lost = self._lost, False
+        return not lost
 
     def soonest(self, pages: Iterable[int]) -> list[int]:
         """`pages`, those first that may be written first."""
         return sorted(pages, key=self._leaving.number)
 
-    def awaited(self, pages: Sequence[int]) -> list[Move]:
+    def awaited(self, pages: Sequence[int]) -> list[Awaited]:
         """The moves that must have landed before a pass reads or writes `pages`."""
-        return self._leaving.latest(pages) + self._coming.latest(pages)
+        return self._leaving.of(pages) + self._coming.of(pages)
 
-    def join(self, moves: Sequence[Move]) -> None:
+    def steps(self, pages: Sequence[int]) -> list[tuple[int, Awaited]]:
+        """The same for the first of `pages`: each move with the place from which on it must have landed."""
+        return sorted(self._leaving.steps(pages) + self._coming.steps(pages), key=lambda step: step[0])
+
+    def join(self, moves: Sequence[Awaited]) -> None:
         """Before a pass is launched that uses what these move."""
-        if late := [move for move in moves if not move.landed]:
-            self.copies.wait(late)
+        late = [move for move in moves if not move.landed]
+        while any(not move.launched for move in late):
+            (self._stores if self._stores.waiting else self._loads).next()
+        if on_device := [move.move for move in late if move.move is not None]:
+            self.copies.wait(on_device)
             self.waits += 1
 
-    def _failed(self, reason: HostCacheFailure, error: Exception) -> None:
+    def join_all(self) -> None:
+        """Before a pass is launched that writes any pages."""
+        self.turn(everything=True)
+        self.copies.wait_for_all()
+        self._half_done = False
+        self.waits_for_all += 1
+
+    @property
+    def half_done(self) -> bool:
+        """Whether the next pass must wait for all copies, because one of them has failed."""
+        return self._half_done
+
+    def _store(self, copy: Copy) -> None:
+        try:
+            stored = self.copies.store(dict(zip(copy.slots, copy.pages, strict=True)))
+        except (CopyFailed, MemoryError) as error:
+            self._failed(HostCacheFailure.Store, copy, error)
+            return
+        copy.left.move, copy.done.move = stored
+        self.stored += len(copy.pages)
+
+    def _load(self, copy: Copy) -> None:
+        behind = [one.move for one in copy.behind if one.move is not None]
+        try:
+            copy.done.move = self.copies.load(copy.slots, copy.pages, behind)
+        except (CopyFailed, MemoryError) as error:
+            self._failed(HostCacheFailure.Load, copy, error)
+            return
+        self.loaded += len(copy.pages)
+
+    def _failed(self, reason: HostCacheFailure, copy: Copy, error: Exception) -> None:
         self.failures[reason] += 1
+        self._lost = self._half_done = True
+        # Loads may be of slots that this, or a store behind it, was to fill.
+        copy.give_up()
+        for queue in (self._stores, self._loads):
+            queue.give_up()
         logger.warning("host KV cache: %s failed, its pages are computed: %s", reason.value.lower(), error)

@@ -28,8 +28,9 @@ from torch import Tensor
 
 from graphpod_policy.start.footprint import STAGING_BYTES
 from graphpod_runtime.cache.host_pool import MEASURED_PAGES, halves, load_costs, slot_shape
-from graphpod_runtime.cache.host_tier import CopyFailed, Move, Stored
+from graphpod_runtime.cache.host_tier import CopyFailed
 from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.cache.moves import Move, Stored
 
 SLAB_BYTES = 256 << 20
 """A power of two: torch pins no other amounts."""

@@ -130,7 +130,8 @@ class Runner:
         from those that are `given` for its chunks or sequences.
         """
         if self.host_tier is not None:
-            join(self.host_tier, batch, everything=bool(self.pages.unclean) or self._poison is not None)
+            poisons = self._poison is not None
+            join(self.host_tier, batch, self.config.page_size, self.pages.unclean, everything=poisons)
         if self.pages.unclean:
             self._clean_pages()
         if self._poison is not None:

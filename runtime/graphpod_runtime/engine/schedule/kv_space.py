@@ -7,7 +7,8 @@ set back. Memory without readers belongs to the tree until somebody needs it.
 With a host tier evicted pages are copied to the host. A sequence whose prefix goes on there gets them back into pages
 of its own, which are the tree's from then on. While they are on their way the load is one more reader of them and of
 their slots, so neither goes to anyone else. A sequence `awaits` the copies of all pages that it has, whoever called for
-them; until then no pass of it runs, or that pass waits on the device.
+them; until then no pass of it reaches these, or that pass waits on the device. Where a load fails, its pages leave the
+tree, and the sequences that were to read them are computed.
 
 A pass in flight reads and writes pages of its sequences: whoever schedules takes the pages of a sequence back when its
 last pass has landed.
@@ -17,7 +18,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from graphpod_runtime.cache.host_tier import EVICTED_AT_ONCE, HostTier, Move
+from graphpod_runtime.cache.host_tier import EVICTED_AT_ONCE, HostTier
+from graphpod_runtime.cache.moves import Awaited
 from graphpod_runtime.cache.radix import RadixTree
 from graphpod_runtime.cache.radix_node import Bookmark, Match, Node
 from graphpod_runtime.engine.schedule.sequence import Sequence
@@ -47,7 +49,7 @@ class _Holding:
 class _Load(NamedTuple):
     """A load on its way, the end of the path that it locks, and the slots that it reads."""
 
-    move: Move
+    move: Awaited
     node: Node
     slots: list[int]
 
@@ -89,12 +91,38 @@ class KvSpace:
         """Whether loads from the host are on their way, which may give pages when they have landed."""
         return bool(self._loads)
 
-    def settle(self) -> None:
-        """Loads that have landed read their pages and slots no more."""
+    def settle(self) -> bool:
+        """Loads that have landed read their pages and slots no more. Whether all copies could be launched: sequences
+        that await one that was given up must be set back otherwise."""
+        fine = self.host is None or self.host.settle()
+        if not fine:
+            self.tree.clear_host()
+            for move, node, _ in self._loads:
+                if move.given_up:
+                    self._pages.free(self.tree.withdraw(node), clean=False)
         while self._loads and self._loads[0].move.landed:
             _, node, slots = self._loads.popleft()
             self.tree.release(slots)
             self._pages.free(self.tree.unlock(node), clean=False)
+        return fine
+
+    def launch_copies(self, *, everything: bool) -> None:
+        """Those that a turn may launch, or everything that was called for."""
+        if self.host is not None:
+            self.host.turn(everything=everything)
+
+    def there(self, sequence: Sequence) -> int:
+        """Tokens of `sequence` that a pass may reach: the pages behind them await copies."""
+        if sequence.awaits:
+            sequence.awaits = [(first, move) for first, move in sequence.awaits if not move.landed]
+        places = (first for first, _ in sequence.awaits)
+        return min(places, default=len(sequence.pages)) * self._page_size
+
+    def begins(self, sequence: Sequence) -> None:
+        """A pass of `sequence` is planned."""
+        if self.host is not None and sequence.awaits_since is not None:
+            self.host.wait_seconds += self.host.clock() - sequence.awaits_since
+            sequence.awaits_since = None
 
     def spares_half(self, sequence: Sequence, other: Sequence) -> bool:
         """Whether the pages of `other`, once they are in the tree, spare `sequence` at least half of its work."""
@@ -134,10 +162,14 @@ class KvSpace:
             self.tree.host_slots(node, sequence.tokens, self._limit(sequence))
         own = self._take(self._pages_for(len(sequence.tokens)) - on_device, spare)
         if self.host is not None:
-            node, own = self._loaded(self.host, sequence, node, own)
+            node, own = self._loaded(self.host, sequence, node, self.host.soonest(own))
         self._held[sequence] = _Holding(node, own)
         sequence.pages = self.tree.pages(node) + own
-        sequence.awaits = [] if self.host is None else self.host.awaited(sequence.pages)
+        if self.host is not None:
+            # Every pass reads all of the prefix.
+            read = [(0, move) for move in self.host.awaited(sequence.pages[: node.end])]
+            sequence.awaits = read + [(node.end + place, move) for place, move in self.host.steps(own)]
+            sequence.awaits_since = self.host.clock() if sequence.awaits else None
         sequence.launched = sequence.computed = node.end * self._page_size
         if sequence.cached is None:
             sequence.cached = sequence.computed
@@ -152,7 +184,7 @@ class KvSpace:
         new = self._take(1)
         sequence.pages += new
         if self.host is not None:
-            sequence.awaits += self.host.awaited(new)
+            sequence.awaits += [(len(sequence.pages) - 1, move) for move in self.host.awaited(new)]
         self._held[sequence].own += new
 
     def take_back(self, sequence: Sequence, tokens: int) -> bool:
@@ -211,14 +243,16 @@ class KvSpace:
     def _evict(self, count: int, spare: int) -> None:
         """At least so many pages of the tree are free now; their bytes are on their way to the host tier. More go with
         them, `spare` at least: who decodes meanwhile needs single pages, and would wait for the store of all of these.
+        So these are the last to be taken, and the first to leave.
         """
         if self.host is None:
             self._pages.free(self.tree.evict(count).pages)
             return
         self.tree.add_slots(self.host.copies.slots - self.tree.slots)
-        pages, moved = self.tree.evict(count + max(spare, EVICTED_AT_ONCE))
-        if moved and not self.host.store(moved):
-            self.tree.clear_host()
+        more = max(spare, EVICTED_AT_ONCE)
+        pages, moved = self.tree.evict(count + more)
+        last_taken = set(pages[: max(0, more - self._pages.available)])
+        self.host.store(dict(sorted(moved.items(), key=lambda entry: entry[1] not in last_taken)))
         self._pages.free(pages)
 
     def _loaded(self, host: HostTier, sequence: Sequence, node: Node, own: list[int]) -> tuple[Node, list[int]]:
@@ -228,13 +262,8 @@ class KvSpace:
         if not host.pays(len(slots)):
             host.skipped_tokens += len(slots) * self._page_size
             return node, own
-        own = host.soonest(own)
         pages, rest = own[: len(slots)], own[len(slots) :]
         move = host.load(slots, pages)
-        if move is None:
-            self.tree.clear_host()
-            self._pages.free(pages, clean=False)
-            return node, self._pages.take(len(pages)) + rest
         self._pages.overwritten(pages)
         node, _ = self.tree.insert(node, sequence.tokens, self.tree.pages(node) + pages, reads_slots=True)
         self._loads.append(_Load(move, self.tree.lock_path(node), slots))

@@ -24,8 +24,9 @@ sequence is dropped; an end by length is known before and launches nothing. Page
 go back when the last pass that writes to them has landed. No sequence is set back while a pass is in flight: what it
 lands may end sequences and give pages, so `next` waits for it.
 
-A prompt whose pages come from the host tier, or are leaving for it, joins no pass before they have, as long as others
-decode or have chunks to run. Where nothing else can run, its pass is launched at once and waits on the device.
+A prompt whose pages come from the host tier, or are leaving for it, joins no pass that reaches these before they have,
+as long as others decode or have chunks to run. Where nothing else can run, its pass is launched at once and waits on
+the device. While sequences decode, copies are launched turn by turn. A prompt whose load fails goes back to the queue.
 
 A grammar moves on with each token that lands, and ends its sequence when nothing can follow. One whose mask may take
 long is apart: its sequence runs no pass ahead, and joins the first pass that is planned once its mask is written. So it
@@ -188,7 +189,7 @@ class Scheduler:
         """The next pass, or None: it depends on what is in flight, else all that is open waits for masks or for pages
         from the host, or nothing is open."""
         batch: Batch | None
-        self.kv.settle()
+        self._settle()
         if self._decode_is_due:
             batch = self._next_decode() or (None if self._waits_for_pages() else self._next_prefill())
         else:
@@ -197,7 +198,18 @@ class Scheduler:
             self._decode_is_due = isinstance(batch, PrefillBatch)
             self._flights += 1
             self._launch(batch)
+        self.kv.launch_copies(everything=not self._decoding)
         return batch
+
+    def _settle(self) -> None:
+        """Takes what copies of the host tier have brought. Prompts whose pages cannot come are computed."""
+        if self.kv.settle():
+            return
+        for sequence in [one for one in reversed(self._prefilling) if any(move.lost for _, move in one.awaits)]:
+            self._prefilling.remove(sequence)
+            self._unread.remove(sequence)
+            sequence.cached = 0
+            self._set_back(sequence, self.kv.discard)
 
     def _launch(self, batch: Batch) -> None:
         """From now on `batch` is in flight."""
@@ -219,7 +231,7 @@ class Scheduler:
         due, NOT_FINITE ends the sequence with an error, and so does NOTHING_LEFT. What has ended since `batch` was
         launched has no progress."""
         self._flights -= 1
-        self.kv.settle()
+        self._settle()
         tokens = yielded.tokens
         logprobs = yielded.answers or (None,) * len(tokens)
         if isinstance(batch, DecodeBatch):
@@ -248,6 +260,8 @@ class Scheduler:
                 if isinstance(batch, PrefillBatch) and progress[-1].finish is None:
                     self._unread.remove(sequence)
                     self.kv.publish(sequence)
+        if not self.busy:
+            self.kv.launch_copies(everything=True)
         return progress
 
     def _next_prefill(self) -> PrefillBatch | None:
@@ -255,7 +269,7 @@ class Scheduler:
         limits = self.limits
         left = limits.budget_while_decoding if self._decoding else limits.prefill_chunk
         chunks: list[Chunk] = []
-        ready = [sequence for sequence in self._prefilling if not self._awaits_copies(sequence)]
+        ready = [one for one in self._prefilling if one.launched < self.kv.there(one)]
         if ready:
             oldest = self._to_launch(ready[0])
             kept = min(oldest, left - left // 2)
@@ -272,6 +286,8 @@ class Scheduler:
         while left and (admitted := self._admit()) is not None:
             left -= self._add(chunks, admitted, left)
         if not chunks and not self._decoding:
+            self.kv.launch_copies(everything=True)
+            self._settle()
             for sequence in self._prefilling:
                 if left:
                     left -= self._add(chunks, sequence, left, waits=True)
@@ -324,19 +340,16 @@ class Scheduler:
         return len(sequence.tokens) - sequence.launched
 
     def _add(self, chunks: list[Chunk], sequence: Sequence, most: int, *, waits: bool = False) -> int:
-        """Adds a chunk of `sequence` with at most so many tokens; how many it has, none while it awaits copies, unless
-        its pass `waits` for them on the device."""
-        if not waits and self._awaits_copies(sequence):
-            return 0
+        """Adds a chunk of `sequence` with at most so many tokens; how many it has. None of their pages awaits copies,
+        unless its pass `waits` for them on the device."""
         end = min(len(sequence.tokens), sequence.launched + most)
+        if not waits:
+            end = min(end, self.kv.there(sequence))
+        if end <= sequence.launched:
+            return 0
+        self.kv.begins(sequence)
         chunks.append(Chunk(sequence, sequence.launched, end))
         return end - sequence.launched
-
-    def _awaits_copies(self, sequence: Sequence) -> bool:
-        """Whether pages of it are on their way from the host or to it."""
-        if sequence.awaits:
-            sequence.awaits = [move for move in sequence.awaits if not move.landed]
-        return bool(sequence.awaits)
 
     def _waits_for_prefix(self, sequence: Sequence) -> bool:
         """Whether a prompt on its way computes at least half of what `sequence` needs. It waits for one such prompt."""
@@ -391,14 +404,19 @@ class Scheduler:
         if self._prefilling:
             sequence = self._prefilling.pop()
             self._unread.remove(sequence)
-            self.kv.discard(sequence)
+            self._set_back(sequence, self.kv.discard)
         else:
             sequence = self._decoding.pop()
-            self.kv.finish(sequence)
+            self._set_back(sequence, self.kv.finish)
+        sequence.preemptions += 1
+
+    def _set_back(self, sequence: Sequence, leave: Leave) -> None:
+        """`sequence`, which stands in no queue any more and has nothing in flight, is computed again later."""
+        leave(sequence)
         sequence.launched = sequence.computed = sequence.drafted = 0
         sequence.drafted_plainly = False
+        sequence.awaits, sequence.awaits_since = [], None
         sequence.page_losses += 1
-        sequence.preemptions += 1
         self._waiting.set_back(sequence)
 
     def _append(self, sequence: Sequence, token: int, logprob: Logprob | None) -> Progress:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from graphpod_runtime.cache.host_tier import Move
+from graphpod_runtime.cache.moves import Awaited
 from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.grammar.matcher import AnswerGrammar
@@ -100,9 +100,11 @@ class Sequence:
     """Its passes in flight, of an engine with speculative decoding."""
     cached: int | None = None
     """Tokens that the prefix cache had when the sequence was first admitted; None before."""
-    awaits: list[Move] = field(default_factory=list)
-    """Copies between the device and the host tier that may be on their way: its pages must not be read or written
-    before they have landed."""
+    awaits: list[tuple[int, Awaited]] = field(default_factory=list)
+    """Copies between the device and the host tier that may be on their way, each with the place in `pages` from which
+    on none must be read or written before it has landed."""
+    awaits_since: float | None = None
+    """When it was admitted with pages that await copies; None once a pass of it is planned."""
     prompt_logprobs: list[Logprob] = field(default_factory=list)
     """Of the prompt's tokens from max(1, wants.prompt_start) on, as far as they are known. What a preemption makes
     compute again is not scored again."""

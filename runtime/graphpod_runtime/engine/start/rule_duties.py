@@ -7,7 +7,7 @@ DONE: dict[Duty, str] = {
     Duty.FinalScales: "scales of weights and KV cache are loaded with the weights, before anything is captured",
     Duty.LoadsInBreaks: "a pass is put behind the loads of its pages (`Runner.launch`), so before its breaks",
     Duty.LoadsBeforeReplay: "a pass is put behind the loads of its pages before it begins (`Runner.launch`)",
-    Duty.JoinAfterLoad: "a prompt is prefilled, so joins decode, when its pages have come (`Scheduler._awaits_copies`)",
+    Duty.JoinAfterLoad: "a prompt is prefilled, so joins decode, when its pages have come (`KvSpace.there`)",
     Duty.VerifyWidth: "a decode graph of n sequences is captured for n times the rows of one (`Plan.rows`)",
     Duty.ModelDtypeOutput: "the break arena's output slot has the model's element type",
 }

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from graphpod_runtime.cache.host_tier import CopyFailed, HostTier, LoadCosts, Stored
+from graphpod_runtime.cache.host_tier import CopyFailed, HostTier, LoadCosts
+from graphpod_runtime.cache.moves import Stored
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.pass_copies import join
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
@@ -23,12 +24,23 @@ class Engine:
     """
 
     def __init__(
-        self, pages: int, limits: Limits = LIMITS, *, ahead: bool = False, slots: int = 0, failing: int = 0
+        self,
+        pages: int,
+        limits: Limits = LIMITS,
+        *,
+        ahead: bool = False,
+        slots: int = 0,
+        failing: int = 0,
+        turn_pages: int = 1000,
     ) -> None:
-        """With `slots` of a host tier, of whose copies one in `failing` fails."""
+        """With `slots` of a host tier, of whose copies one in `failing` fails. A turn launches `turn_pages` of each
+        direction while others decode; it takes a second.
+        """
         self.allocator = PageAllocator(pages + 1)
         self.copies = SlotCopies(slots, failing)
-        tier = HostTier(self.copies, LoadCosts(0, 0, 1), SIZE) if slots else None
+        tier = None
+        if slots:
+            tier = HostTier(self.copies, LoadCosts(0, 0, 1), SIZE, turn_pages, lambda: self.copies.turn)
         self.scheduler = Scheduler(self.allocator, limits, (END,), tier)
         self.kv = self.scheduler.kv
         self.live: dict[str, Sequence] = {}
@@ -81,6 +93,7 @@ class Engine:
 
     def _launched(self, token: Any) -> "LaunchedPass | None":
         self.copies.turn += 1
+        self.copies.moved = {"store": [], "load": []}
         batch = self.scheduler.next()
         if batch is None:
             waits = self.kv.loading or any(one.awaits for one in self.scheduler._prefilling)
@@ -113,7 +126,7 @@ class Engine:
     def _join(self, batch: Batch) -> None:
         """As the runner does."""
         if self.kv.host is not None:
-            join(self.kv.host, batch, everything=bool(self.allocator.unclean))
+            join(self.kv.host, batch, SIZE, self.allocator.unclean, everything=False)
         self._slots |= {(page, at): None for page in self.allocator.take_unclean() for at in range(SIZE)}
 
     def _land(self, flight: "LaunchedPass | None") -> dict[str, FinishReason]:
@@ -161,6 +174,10 @@ class SlotCopies:
         self._stores: list[Moving] = []
         self._loads: list[Moving] = []
         self._failing, self._calls, self.loads = failing, 0, 0
+        self.fails_at: int | None = None
+        """The number of a load that fails."""
+        self.moved = {"store": list[int](), "load": list[int]()}
+        """Pages of the launched copies of this turn."""
 
     def allocate(self) -> None:
         """All of it is there."""
@@ -175,6 +192,7 @@ class SlotCopies:
         left = Moving(self, gather, self._stores[-1:], self.delays[0])
         kept = Moving(self, lambda: self._host.update(staged), [left], self.delays[0])
         self._stores.append(kept)
+        self.moved["store"] += moved.values()
         self._may_fail()
         return Stored(left, kept)
 
@@ -185,7 +203,10 @@ class SlotCopies:
 
         self.loads += 1
         self._loads.append(Moving(self, copy, [*self._loads[-1:], *behind], self.delays[1]))
+        self.moved["load"] += pages
         self._may_fail()
+        if self.loads == self.fails_at:
+            raise CopyFailed
         return self._loads[-1]
 
     def wait(self, moves: Iterable[Any]) -> None:

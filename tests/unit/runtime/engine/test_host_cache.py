@@ -17,10 +17,9 @@ from graphpod_runtime.cache.host_tier import (
     HostCacheFailure,
     HostTier,
     LoadCosts,
-    Move,
-    Stored,
 )
 from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.cache.moves import Move, Stored
 from graphpod_runtime.cache.pinned_pool import PinnedPool
 from graphpod_runtime.cache.radix_node import Node
 from graphpod_runtime.engine.run_ahead import RunAhead
@@ -146,10 +145,9 @@ class Late:
 class Deferred(HostPool):
     """A device's other lines at their slowest. `lies`: its copies say that they have landed, and have not."""
 
-    at_once = 3
-
     def __init__(self, cache: KvCache, size: int, *, lies: bool = False) -> None:
         super().__init__(cache, size)
+        self.at_once = 3
         self.lies, self.stores, self.loads, self.calls = lies, list[Late](), list[Late](), 0
 
     def store(self, moved: Mapping[int, int]) -> Stored:
@@ -217,9 +215,11 @@ def test_a_copy_that_fails_is_counted_and_its_tokens_are_computed(
     runner = started()
     expected, _ = rounds(runner, tier=None, times=3)
     tier = HostTier(Failing(runner.engine.attention.cache, MIB, reason), LoadCosts(0, 0, 1), runner.config.page_size)
+    runner.host_tier = tier
     found, _ = rounds(runner, tier=tier, times=3)
     assert found == expected
     assert tier.failures == dict.fromkeys(HostCacheFailure, 0) | {reason: 1}
+    assert tier.waits_for_all > 0
     assert tier.loaded > 0, "it goes on"
 
 
@@ -232,6 +232,7 @@ def test_poison_spoils_neither_what_leaves_nor_what_comes(
     assert rounds(runner, tier=runner.host_tier)[0] == expected
     assert runner.host_tier is not None
     assert runner.host_tier.loaded > 0
+    assert runner.host_tier.waits_for_all > 0, "poison is written to pages of nobody"
 
 
 def test_a_page_that_was_not_clean_is_not_wiped_after_its_load(started: Callable[..., Runner]) -> None:
@@ -242,6 +243,7 @@ def test_a_page_that_was_not_clean_is_not_wiped_after_its_load(started: Callable
     assert rounds(runner, tier=runner.host_tier)[0] == expected
     assert runner.host_tier is not None
     assert runner.host_tier.loaded > 0
+    assert runner.host_tier.waits_for_all == 0, "of no pass, although each end of a request leaves such pages"
 
 
 def test_a_hit_is_loaded_only_where_that_takes_less_time(started: Callable[..., Runner]) -> None:
@@ -340,6 +342,9 @@ def test_metrics_name_the_tier_and_count_bytes_each_way(started: Callable[..., R
     assert value("host_cache_copied_bytes_total", direction="load") == tier.loaded * page > 0
     for direction in ("store", "load"):
         assert value("host_cache_copy_seconds_total", direction=direction) > 0
+    assert value("host_cache_waits_total") == tier.waits
+    assert value("host_cache_full_waits_total") == tier.waits_for_all
+    assert value("host_cache_request_wait_seconds_total") == tier.wait_seconds > 0
     by_tier = [value("prefix_cache_tier_hit_tokens_total", tier=name) for name in ("device", "host")]
     assert by_tier == [scheduler.kv.hit_tokens - tier.hit_tokens, tier.hit_tokens]
 

@@ -277,11 +277,20 @@ EVENTS = st.one_of(
     slots=st.sampled_from([0, 4, 40]),
     failing=st.sampled_from([0, 0, 2, 5]),
     delays=st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    turn_pages=st.sampled_from([1, 3, 1000]),
 )
 def test_whatever_comes_every_hit_is_the_prefix_and_no_page_is_lost_or_shared(
-    ahead: bool, pages: int, events: list[Any], seed: int, slots: int, failing: int, delays: tuple[int, int]
+    ahead: bool,
+    pages: int,
+    events: list[Any],
+    seed: int,
+    slots: int,
+    failing: int,
+    delays: tuple[int, int],
+    turn_pages: int,
 ) -> None:
-    engine, chance = Engine(pages, ahead=ahead, slots=slots, failing=failing), random.Random(seed)
+    engine = Engine(pages, ahead=ahead, slots=slots, failing=failing, turn_pages=turn_pages)
+    chance = random.Random(seed)
     engine.copies.delays = delays
     texts = [[random.Random(text).choice([5, 6]) for text in range(40 * text, 40 * text + 40)] for text in range(4)]
     submitted, ended = [], []
