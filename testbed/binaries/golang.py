@@ -1,7 +1,8 @@
 """Kubernetes and the tools around it, built from Go modules into a cache keyed by everything that shapes the bytes.
 
 Each family has its own go.mod and go.sum under testbed/go: minimal version selection over one shared module would
-raise one tool's libraries with another's. A binary is installed only after its version check passes.
+raise one tool's libraries with another's. The families of monitoring alone have one version of what they share, so that
+Go compiles it once. A binary is installed only after its version check passes.
 """
 
 import fcntl

@@ -1,3 +1,4 @@
+import re
 import shutil
 
 import pytest
@@ -78,6 +79,28 @@ def test_every_family_has_its_module_files_and_pins_the_version_of_the_table():
         folder = golang.PACKAGE / "go" / family
         assert pin in (folder / "go.mod").read_text()
         assert (folder / "go.sum").stat().st_size > 0
+
+
+APART = {
+    "github.com/prometheus/alertmanager": "later releases lack built pages; the others need its packages alone",
+    "github.com/go-openapi/runtime/server-middleware": "Alertmanager links none of it",
+    "github.com/hashicorp/go-metrics": "Alertmanager alone links it, and those below",
+    "github.com/hashicorp/golang-lru": "",
+    "github.com/miekg/dns": "",
+    "golang.org/x/mod": "tools of Go, which no program links",
+    "golang.org/x/tools": "",
+}
+"""Modules of which two programs of monitoring have different versions, and why that costs nothing."""
+
+
+def test_what_the_programs_of_monitoring_share_has_one_version_and_is_compiled_once():
+    versions: dict[str, set[str]] = {}
+    for family in {tool.family for tool in golang.MONITORING}:
+        text = (golang.PACKAGE / "go" / family / "go.mod").read_text()
+        for module, version in re.findall(r"^(?:require )?\s+?([\w.-]+\.[\w./-]+) (v\S+)", text, re.MULTILINE):
+            versions.setdefault(module, set()).add(version)
+    assert len(versions) > 200
+    assert {module for module, found in versions.items() if len(found) > 1} == APART.keys()
 
 
 def test_no_cluster_needs_what_measures_the_others():
