@@ -58,6 +58,10 @@ class Series:
     def latest(self) -> float:
         return self.points[-1][1]
 
+    def ended(self, span: Span) -> bool:
+        """Whether it has no value at the end of the time shown."""
+        return self.points[-1][0] < span.end - 1.5 * span.step
+
     @property
     def zero(self) -> bool:
         """Throughout."""
@@ -73,7 +77,7 @@ def called(query: Query, labels: Mapping[str, str]) -> str:
     """A series' name by the query's legend, or all its labels where it has none."""
     if not query.legend:
         return ", ".join(f"{name}={value}" for name, value in sorted(labels.items()))
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: labels.get(found[1], ""), query.legend)
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: labels.get(found[1], ""), query.legend).strip()
 
 
 def answer(prometheus: str, board: Board, panel: Panel, query: Query, span: Span) -> list[Series]:

@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -33,10 +33,11 @@ COLOURS = {
     Tone.Plain: "tab:blue",
     Tone.Pale: "#9ecae1",
     Tone.Deep: "#08519c",
+    Tone.Line: "black",
 }
 PALETTE = (
     *("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive", "tab:cyan"),
-    *("navy", "gold", "lime", "darkred", "magenta", "black", "teal"),
+    *("navy", "gold", "lime", "darkred", "magenta", "teal", "slateblue"),
 )
 """Of series about which nothing is said, each a colour of its own."""
 ZERO = "0.6"
@@ -73,6 +74,10 @@ class Time:
         """Seconds before the end, below 0."""
         return moment - self.span.end
 
+    def lettered(self) -> list[tuple[str, float, str]]:
+        """The marks with a letter each, in their order: what stands at their lines, and what that means."""
+        return [(chr(ord("a") + place % 26), moment, what) for place, (moment, what) in enumerate(self.marks)]
+
 
 def height(panel: Panel, series: list[Series]) -> float:
     """Inches that a panel needs."""
@@ -82,12 +87,12 @@ def height(panel: Panel, series: list[Series]) -> float:
     return (
         head
         + {
-            Kind.Lines: 2.1 + LINE * _legend_lines(panel, series),
-            Kind.Stacked: 2.1 + LINE * _legend_lines(panel, series),
+            Kind.Lines: 2.2 + LINE * _legend_lines(panel, series),
+            Kind.Stacked: 2.2 + LINE * _legend_lines(panel, series),
             Kind.Number: 0.3 + 0.28 * len(series),
             Kind.Bars: 0.4 + 0.24 * min(max(len(series), 3), BARS),
             Kind.Table: 0.2 + CELL * (1 + len(series)),
-            Kind.Timeline: 0.6 + 0.3 * max(len(series), 2) + 2 * LINE,
+            Kind.Timeline: 0.6 + 0.4 * max(len(series), 2) + 2 * LINE,
         }[panel.kind]
     )
 
@@ -95,8 +100,9 @@ def height(panel: Panel, series: list[Series]) -> float:
 def draw_panel(axes: Axes, panel: Panel, series: list[Series], time: Time) -> None:
     """One panel, with its meaning in full: a picture has no tooltip."""
     lines = _meaning(panel)
-    axes.set_title("\n".join(lines), fontsize=SMALL, loc="left", color="0.3")
-    above = (0, 6 + 72 * LINE * len(lines))
+    letters = SMALL if time.marks and not panel.instant else 0  # of marks, above the axes
+    axes.set_title("\n".join(lines), fontsize=SMALL, loc="left", color="0.3", pad=6 + letters)
+    above = (0, 6 + letters + 72 * LINE * len(lines))
     axes.annotate(
         panel.title,
         (0, 1),
@@ -131,7 +137,7 @@ def runs(one: Series, step: float) -> list[list[tuple[float, float]]]:
 
 
 def _lines(axes: Axes, panel: Panel, series: list[Series], time: Time) -> None:
-    for one, label, colour in zip(series, _labels(panel, series), colours(panel, series), strict=True):
+    for one, label, colour in zip(series, _labels(panel, series, time), colours(panel, series), strict=True):
         for number, run in enumerate(runs(one, time.span.step)):
             axes.plot(
                 [time.at(at) for at, _ in run],
@@ -140,12 +146,11 @@ def _lines(axes: Axes, panel: Panel, series: list[Series], time: Time) -> None:
                 linewidth=1.3,
                 label=label if number == 0 else None,
                 color=colour,
+                drawstyle="steps-post" if panel.stepped else "default",
             )
-    for start, tone in panel.steps:
-        if not math.isinf(start):
-            word = "goal" if tone is Tone.Good else "limit"
-            label = f"{word} {text(start, panel.unit)}"
-            axes.axhline(start, color=COLOURS[tone], linestyle="--", linewidth=1.1, label=label)
+    for level, style in zip(panel.levels, ("--", "-."), strict=False):
+        label = f"{level.word} {text(level.value, panel.unit)}"
+        axes.axhline(level.value, color=COLOURS[Tone.Line], linestyle=style, linewidth=1.1, label=label)
     _axes_of_time(axes, panel, series, time)
 
 
@@ -158,14 +163,14 @@ def _stacked(axes: Axes, panel: Panel, series: list[Series], time: Time) -> None
         times.append(at)
     known = {at for mine in points for at in mine}
     values = [[mine.get(at, 0.0) if at in known else math.nan for at in times] for mine in points]
-    labels = [label or "" for label in _labels(panel, series)]
+    labels = [label or "" for label in _labels(panel, series, time)]
     axes.stackplot([time.at(at) for at in times], values, labels=labels, alpha=0.75, colors=colours(panel, series))
     _axes_of_time(axes, panel, series, time)
 
 
 def colours(panel: Panel, series: list[Series]) -> list[str | tuple[float, ...]]:
     """A colour for each. By the name alone, as a line has its limits as lines; of one tone there are shades."""
-    tones = [None if one.zero else panel.tone(one.name, -math.inf) for one in series]
+    tones = [None if one.zero else Tone.Line if one.dashed else panel.named(one.name) for one in series]
     taken = {COLOURS[tone] for tone in tones if tone}
     free = [colour for colour in PALETTE if colour not in taken]
     seen: dict[Tone | None, int] = {}
@@ -191,10 +196,11 @@ def _most(series: list[Series], number: int) -> list[Series]:
     return sorted(series, key=lambda one: -max(value for _, value in one.points))[:number]
 
 
-def _labels(panel: Panel, series: list[Series]) -> list[str | None]:
-    """What stands in the legend for each: the name and the latest value, of the largest series that are not 0."""
+def _labels(panel: Panel, series: list[Series], time: Time) -> list[str | None]:
+    """What stands in the legend for each: the name and the value at the end, of the largest series that are not 0."""
     named = _most([one for one in series if not one.zero], NAMED)
-    return [f"{one.name}: {text(one.latest, panel.unit)}" if one in named else None for one in series]
+    now = ["ended" if one.ended(time.span) else text(one.latest, panel.unit) for one in series]
+    return [f"{one.name}: {value}" if one in named else None for one, value in zip(series, now, strict=True)]
 
 
 def _left_out(series: list[Series]) -> str | None:
@@ -206,32 +212,37 @@ def _left_out(series: list[Series]) -> str | None:
     return f"and {' and '.join(said)}" if said else None
 
 
-def _legend_columns(panel: Panel, series: list[Series]) -> int:
-    letters = [len(label) + 6 for label in _labels(panel, series) if label]
-    return max(1, int((panel.width - 1) * LETTERS / max(letters, default=20)))
+def _columns(panel: Panel, labels: Iterable[str]) -> int:
+    """Of a legend: so many labels have room side by side."""
+    return max(1, int((panel.width - 1) * LETTERS / max((len(label) + 6 for label in labels), default=20)))
 
 
 def _legend_lines(panel: Panel, series: list[Series]) -> int:
-    entries = sum(label is not None for label in _labels(panel, series)) + len(panel.steps)
-    return math.ceil(entries / _legend_columns(panel, series)) + (_left_out(series) is not None)
+    named = _most([one for one in series if not one.zero], NAMED)
+    values = (f"{one.name}: {text(one.latest, panel.unit)}" for one in named)
+    labels = [*values, *(f"{level.word} {text(level.value, panel.unit)}" for level in panel.levels)]
+    return math.ceil(len(labels) / _columns(panel, labels)) + (_left_out(series) is not None)
 
 
 def _axes_of_time(axes: Axes, panel: Panel, series: list[Series], time: Time) -> None:
     values = [value for one in series for _, value in one.points]
+    top = axes.get_ylim()[1]
     if min(values) >= 0:
-        top = axes.get_ylim()[1] * 1.05 if max(values) > 0 or panel.steps else 1.0
+        top = top * 1.05 if max(values) > 0 or panel.levels else 1.0
         if panel.unit is Unit.Share and 0.6 < max(values) <= 1:
             top = 1.05
         axes.set_ylim(-0.03 * top, top)  # a line at 0 is seen
         if panel.unit in (Unit.Bytes, Unit.BytesPerSecond):
             axes.yaxis.set_major_locator(MultipleLocator(2.0 ** math.ceil(math.log2(top / 6))))
+        elif panel.unit is Unit.Count:
+            axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     if not any(values):
         axes.text(0.5, 0.5, "0 all the time", transform=axes.transAxes, ha="center", color="0.4", fontsize=BIG)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value, panel.unit)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value, panel.unit, largest=top)))
     axes.grid(alpha=0.3)
     _time_axis(axes, time)
-    if axes.get_legend_handles_labels()[0]:
-        _legend(axes, _legend_columns(panel, series), _left_out(series))
+    if labels := axes.get_legend_handles_labels()[1]:
+        _legend(axes, _columns(panel, labels), _left_out(series))
 
 
 def _legend(axes: Axes, columns: int, title: str | None = None) -> None:
@@ -244,9 +255,19 @@ def _legend(axes: Axes, columns: int, title: str | None = None) -> None:
 def _time_axis(axes: Axes, time: Time) -> None:
     axes.set_xlim(-time.span.length, 0)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} s"))
-    for moment, _ in time.marks:
-        axes.axvline(time.at(moment), color="0.2", linestyle=":", linewidth=1.4)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} s" if value else "now"))
+    for letter, moment, _ in time.lettered():
+        axes.axvline(time.at(moment), color="0.2", linestyle=":", linewidth=1.2)
+        axes.annotate(
+            letter,
+            (time.at(moment), 1),
+            (0, 1),
+            ("data", "axes fraction"),
+            "offset points",
+            ha="center",
+            fontsize=SMALL - 1,
+            annotation_clip=False,
+        )
 
 
 def _number(axes: Axes, panel: Panel, series: list[Series], _: Time) -> None:
@@ -294,8 +315,8 @@ def _timeline(axes: Axes, panel: Panel, series: list[Series], time: Time) -> Non
     for number, one in enumerate(ordered):
         for word in panel.words:
             stretches = [(time.at(at), time.span.step) for at, value in one.points if value == word.value]
-            axes.broken_barh(stretches, (number - 0.4, 0.8), alpha=0.6, linewidth=0, color=COLOURS[word.tone])
-        axes.text(-time.span.length, number, f"  {one.name}", va="center", fontsize=SMALL)
+            axes.broken_barh(stretches, (number - 0.45, 0.45), alpha=0.6, linewidth=0, color=COLOURS[word.tone])
+        axes.text(-time.span.length, number + 0.25, f" {one.name}", va="center", fontsize=SMALL)
     axes.yaxis.set_visible(False)
     axes.set_ylim(min(0, len(series) - 2) - 0.6, len(series) - 0.4)
     _time_axis(axes, time)

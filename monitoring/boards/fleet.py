@@ -1,11 +1,13 @@
 """The board of fleet and GPUs: what each pod holds and does, next to what its GPU reports."""
 
 from monitoring.boards.row import (
+    ALERT_BELOW,
     LOWEST,
     OF_SERVICES,
-    POD_STARTS,
+    POD_MARKS,
     Board,
     Kind,
+    Level,
     Panel,
     Query,
     Section,
@@ -29,6 +31,15 @@ def _gpu(metric: str) -> str:
     """A metric of dcgm-exporter, of the GPUs of the pods that the board shows: it knows pods, and no services."""
     here = f'{metric}{{namespace=~"$namespace",pod=~"$pod"}}'
     return f"max by (namespace, pod, gpu) ({here} and on (namespace, pod) {selected('graphpod_build_info')})"
+
+
+def _replayed(phase: str) -> str:
+    """Share of a phase's passes that replay a graph, by pod: both phases together would hide the worse one."""
+    only = f'phase="{phase}"'
+    return (
+        f"sum by (namespace, pod) ({rate('graphpod_graph_replays_total', only)})"
+        f" / sum by (namespace, pod) ({rate('graphpod_forward_passes_total', only)})"
+    )
 
 
 FLEET = Section(
@@ -78,22 +89,26 @@ FLEET = Section(
             Kind.Lines,
             Unit.TokensPerSecond,
             (Query(f"sum by (namespace, pod) ({rate('graphpod_generation_tokens_total')})", "{{pod}}"),),
+            width=6,
         ),
         Panel(
-            "Share of passes on a graph, by pod",
-            "Share of forward passes that replay a graph. A pod below the others runs another policy. Below 90 % "
-            "(dashed) in decode: alert GraphpodReplayRatioLow.",
+            "Share of decode passes on a graph",
+            "Of each pod. A pod below the others runs another policy. Below 90 %: alert GraphpodReplayRatioLow.",
             Kind.Lines,
             Unit.Share,
-            (
-                Query(
-                    f"sum by (namespace, pod) ({rate('graphpod_graph_replays_total')})"
-                    f" / sum by (namespace, pod) ({rate('graphpod_forward_passes_total')})",
-                    "{{pod}}",
-                ),
-            ),
+            (Query(_replayed("decode"), "{{pod}}"),),
             _IDLE,
-            steps=((0.9, Tone.Good),),
+            levels=(Level(0.9, ALERT_BELOW),),
+            width=6,
+        ),
+        Panel(
+            "Share of prefill passes on a graph",
+            "Of each pod. Prompts longer than the largest size run without a graph.",
+            Kind.Lines,
+            Unit.Share,
+            (Query(_replayed("prefill"), "{{pod}}"),),
+            _IDLE,
+            width=6,
         ),
         Panel(
             "Requests of each pod",
@@ -104,6 +119,7 @@ FLEET = Section(
                 Query(f"sum by (namespace, pod) ({selected('graphpod_requests_running')})", "{{pod}} running"),
                 Query(f"sum by (namespace, pod) ({selected('graphpod_requests_waiting')})", "{{pod}} waiting"),
             ),
+            width=6,
         ),
     ),
 )
@@ -179,5 +195,5 @@ BOARD = Board(
     "What each pod holds and does, next to what its GPU reports.",
     OF_SERVICES,
     (FLEET, GPU),
-    (POD_STARTS,),
+    POD_MARKS,
 )

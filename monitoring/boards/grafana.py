@@ -18,7 +18,7 @@ from grafana_foundation_sdk.models import common as shown
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from monitoring.boards.row import LOWEST, Board, Kind, Mark, Panel, Tone, Variable
+from monitoring.boards.row import LOWEST, Board, Kind, Mark, Panel, Tone, Unit, Variable
 
 SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 TAG = "graphpod"
@@ -99,11 +99,15 @@ def _panel(panel: Panel) -> Built:
     made.title(panel.title).description(panel.description).datasource(SOURCE)
     made.unit(panel.unit.value).span(panel.width).height(panel.height)
     made.no_value(panel.why_empty)
-    if panel.kind in _COLOURED_BY_VALUE or panel.steps:
+    if panel.unit is Unit.Count:
+        made.decimals(0)
+    if panel.kind in _COLOURED_BY_VALUE or panel.levels:
         made.thresholds(_thresholds(panel))
-    if panel.kind is Kind.Lines and panel.steps:
+    if panel.levels:
         dashed = common.GraphThresholdsStyleConfig().mode(shown.GraphThresholdsStyleMode.DASHED)
-        made.thresholds_style(dashed).axis_soft_max(panel.steps[-1][0])
+        made.thresholds_style(dashed).axis_soft_max(panel.levels[-1].value)
+    if panel.stepped:
+        made.line_interpolation(shown.LineInterpolation.STEP_AFTER)
     mode = model.FieldColorModeId.SHADES if panel.kind in _OF_TIME else model.FieldColorModeId.FIXED
     for pattern, tone in reversed(panel.tones):  # of two overrides the last counts
         colour = model.DynamicConfigValue(id_val="color", value={"mode": mode, "fixedColor": tone.value})
@@ -121,13 +125,15 @@ def _panel(panel: Panel) -> Built:
         made.with_target(_target(panel, query.expr, query.legend, letter))
         if query.dashed:
             line = model.DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [10, 10]})
-            made.override_by_query(letter, [line])
+            colour = model.DynamicConfigValue("color", {"mode": "fixed", "fixedColor": Tone.Line.value})
+            made.override_by_query(letter, [line, colour])
     return made
 
 
 def _thresholds(panel: Panel) -> dashboard.ThresholdsConfig:
     """All of them: without any Grafana paints what is above 80 red."""
-    steps = panel.steps if panel.steps and panel.steps[0][0] == LOWEST else ((LOWEST, Tone.Plain), *panel.steps)
+    named = panel.steps or tuple((level.value, Tone.Line) for level in panel.levels)
+    steps = named if named and named[0][0] == LOWEST else ((LOWEST, Tone.Plain), *named)
     made = [model.Threshold(None if start == LOWEST else start, tone.value) for start, tone in steps]
     return dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(made)
 
@@ -146,7 +152,7 @@ def _lines() -> Built:
         common.VizLegendOptions().display_mode(shown.LegendDisplayMode.LIST).placement(shown.LegendPlacement.BOTTOM)
     )
     tooltip = common.VizTooltipOptions().mode(shown.TooltipDisplayMode.MULTI).sort(shown.SortOrder.DESCENDING)
-    made = timeseries.Panel().legend(legend.calcs(["lastNotNull"]).show_legend(True)).tooltip(tooltip)
+    made = timeseries.Panel().legend(legend.calcs(["mean", "max"]).show_legend(True)).tooltip(tooltip)
     return made.axis_soft_min(0).show_points(shown.VisibilityMode.AUTO).span_nulls(False)
 
 

@@ -1,12 +1,14 @@
 """The board of graphs: what runs, what it cost to capture, and how often it is replayed."""
 
 from monitoring.boards.row import (
+    ALERT_BELOW,
+    LOOK_ABOVE,
     LOWEST,
     OF_SERVICES,
-    POD_STARTS,
-    STAGES,
+    POD_MARKS,
     Board,
     Kind,
+    Level,
     Panel,
     Query,
     Section,
@@ -30,7 +32,7 @@ _SIZES = 8
 def _most(counter: str) -> Query:
     """A counter of sizes, within the time shown: the largest of each phase."""
     added = f"round(sum by (phase, size) (increase({selected(counter)}[$__range])))"  # increase() extrapolates
-    return Query(f"topk by (phase) ({_SIZES}, {added} > 0)", "{{phase}} {{size}}")
+    return Query(f"topk by (phase) ({_SIZES}, {added} > 0)", "{{phase}}, size {{size}}")
 
 
 _STATES = (
@@ -122,13 +124,14 @@ CAPTURE = Section(
     (
         Panel(
             "Time to capture a size",
-            "Seconds to capture one size: mean of all captures, and the slowest size, of the pods that run.",
+            "Seconds to capture one size: the mean of all captures, of those that failed, too, and the slowest size "
+            "that is captured. Of the pods that run.",
             Kind.Bars,
             Unit.Seconds,
             (
                 Query(
                     f"sum by (phase, policy) ({selected('graphpod_graph_capture_duration_seconds_sum')})"
-                    f" / sum by (phase, policy) ({selected('graphpod_graph_capture_duration_seconds_count')})",
+                    f" / (sum by (phase, policy) ({selected('graphpod_graph_capture_duration_seconds_count')}) > 0)",
                     "{{phase}} {{policy}} mean",
                 ),
                 Query(
@@ -137,14 +140,7 @@ CAPTURE = Section(
                 ),
             ),
             "Empty if no phase has graphs.",
-        ),
-        Panel(
-            "Time of a start, by stage",
-            f"Mean over the pods. {STAGES}",
-            Kind.Bars,
-            Unit.Seconds,
-            (Query(f"avg by (stage) ({selected('graphpod_startup_stage_duration_seconds')})", "{{stage}}"),),
-            "Empty until the first stage has ended.",
+            width=12,
         ),
         Panel(
             "Memory of graphs",
@@ -158,6 +154,7 @@ CAPTURE = Section(
                 ),
             ),
             "Empty if no phase has graphs.",
+            width=12,
         ),
         Panel(
             "Captures, by result",
@@ -210,7 +207,7 @@ REPLAY = Section(
         Panel(
             "Share of passes on a graph",
             "Share of forward passes that replay a graph. Good: near 100 % where the policy is not Disabled. Below "
-            "90 % (dashed) in decode: alert GraphpodReplayRatioLow.",
+            "90 % in decode: alert GraphpodReplayRatioLow.",
             Kind.Lines,
             Unit.Share,
             (
@@ -221,7 +218,7 @@ REPLAY = Section(
                 ),
             ),
             _IDLE,
-            steps=((0.9, Tone.Good),),
+            levels=(Level(0.9, ALERT_BELOW),),
         ),
         Panel(
             "Passes, by policy",
@@ -253,7 +250,7 @@ REPLAY = Section(
             ),
             _IDLE,
             width=12,
-            steps=((0.4, Tone.Warn),),
+            levels=(Level(0.4, LOOK_ABOVE),),
         ),
         Panel(
             "Rows of replays",
@@ -263,9 +260,10 @@ REPLAY = Section(
             Unit.PerSecond,
             (Query(f"sum by (phase, kind) ({rate('graphpod_graph_tokens_total')})", "{{phase}} {{kind}}"),),
             width=12,
+            tones=((".* real", Tone.Plain), (".* padding", Tone.Warn)),
         ),
         Panel(
-            "Time of a pass on the device (p50)",
+            "Time of a pass on the device",
             "From the first kernel to the last. Disabled is eager: compare it with the graph's.",
             Kind.Lines,
             Unit.Seconds,
@@ -274,7 +272,7 @@ REPLAY = Section(
             width=12,
         ),
         Panel(
-            "Time of the host to launch a pass (p50)",
+            "Time of the host to launch a pass",
             "What graphs shorten on a GPU. On a CPU (backend Recorder) host and device are one: the launch includes "
             "the whole pass, and both times are about the same.",
             Kind.Lines,
@@ -293,8 +291,8 @@ LADDER = Section(
             "Rows of a pass before padding",
             "What requests need: a good ladder has sizes just above it. graphpod advise computes one.",
             Kind.Lines,
-            Unit.Count,
-            quantiles("graphpod_graph_requested_rows", "phase", (0.5, 0.95)),
+            Unit.Number,
+            quantiles("graphpod_graph_requested_rows", "phase", (0.5, 0.95), whole=True),
             _IDLE,
         ),
         Panel(
@@ -365,5 +363,5 @@ BOARD = Board(
     "Which graphs run, what they cost to capture, and how often they are replayed.",
     OF_SERVICES,
     (STATE, CAPTURE, REPLAY, LADDER),
-    (POD_STARTS,),
+    POD_MARKS,
 )

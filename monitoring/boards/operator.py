@@ -1,6 +1,20 @@
 """The board of the operator: the services it manages, its queue, and its talk with the API server."""
 
-from monitoring.boards.row import LOWEST, Board, Kind, Mark, Panel, Query, Section, Tone, Unit, Variable, counted
+from monitoring.boards.row import (
+    ALERT_ABOVE,
+    LOWEST,
+    Board,
+    Kind,
+    Level,
+    Mark,
+    Panel,
+    Query,
+    Section,
+    Tone,
+    Unit,
+    Variable,
+    counted,
+)
 from monitoring.rules.operator import CONTROLLER, LEASE
 
 _HERE = 'namespace=~"$namespace"'
@@ -16,12 +30,17 @@ def _rate(series: str) -> str:
 
 
 def _quantiles(histogram: str, selector: str) -> tuple[Query, ...]:
-    return tuple(
-        Query(
-            f"histogram_quantile({share:g}, sum by (le) ({_rate(f'{histogram}_bucket{{{selector}}}')} {_MINE}))",
-            f"p{share * 100:g}",
-        )
-        for share in (0.5, 0.99)
+    """Quantiles, and the mean."""
+
+    def rate(part: str) -> str:
+        return f"{_rate(f'{histogram}_{part}{{{selector}}}')} {_MINE}"
+
+    return (
+        *(
+            Query(f"histogram_quantile({share:g}, sum by (le) ({rate('bucket')}))", f"p{share * 100:g}")
+            for share in (0.5, 0.99)
+        ),
+        Query(f"sum({rate('sum')}) / sum({rate('count')})", "mean"),
     )
 
 
@@ -36,13 +55,27 @@ SERVICES = Section(
     "Services",
     (
         Panel(
-            "Services, by Ready",
-            "InferenceServices by their Ready condition. Good: all True.",
+            "Services, by phase",
+            "Phase as in the status, and whether a pod serves (available). Starting and available: a rollout, in which "
+            "earlier pods serve. Degraded: Ready with a policy weaker than planned. Good: all Ready.",
             Kind.Stacked,
             Unit.Count,
-            (Query(f"sum by (ready) (graphpod_operator_inferenceservices{{{_HERE}}} {_LEADS})", "Ready={{ready}}"),),
+            (
+                Query(
+                    _named(
+                        f"sum by (phase, available) (graphpod_operator_service_phases{{{_HERE}}} {_LEADS})", "phase"
+                    ),
+                    "{{phase}}, available={{available}}",
+                ),
+            ),
             "Empty while there are no services.",
-            tones=(("Ready=True", Tone.Good), ("Ready=False", Tone.Bad), (".*", Tone.Warn)),
+            tones=(
+                ("Ready, .*", Tone.Good),
+                ("Degraded, .*", Tone.Warn),
+                ("Starting, available=True", Tone.Plain),
+                ("(Starting|Suspended|none yet), .*", Tone.Pale),
+                (".*", Tone.Bad),
+            ),
         ),
         Panel(
             "Services, by effective policy",
@@ -77,7 +110,7 @@ SERVICES = Section(
         Panel(
             "Age of the last success",
             "Since the last reconcile that succeeded. It rises while nothing changes: a resync resets it. Above 900 s "
-            "(dashed) with services: alert GraphpodOperatorStalled.",
+            "with services: alert GraphpodOperatorStalled.",
             Kind.Lines,
             Unit.Seconds,
             (
@@ -87,7 +120,7 @@ SERVICES = Section(
                     "{{pod}}",
                 ),
             ),
-            steps=((900, Tone.Bad),),
+            levels=(Level(900, ALERT_ABOVE),),
         ),
         Panel(
             "Drift and conflicts, by kind",
@@ -121,11 +154,12 @@ SERVICES = Section(
             (
                 Query(
                     counted(
-                        "sum by (phase, planned, effective) "
-                        f"(graphpod_operator_policy_degradations_total{{{_HERE}}} {_MINE})",
-                        "planned",
+                        "label_join(sum by (phase, planned, effective) "
+                        f"(graphpod_operator_policy_degradations_total{{{_HERE}}} {_MINE}), "
+                        '"change", " → ", "planned", "effective")',
+                        "change",
                     ),
-                    "{{phase}} {{planned}} {{effective}}",
+                    "{{phase}} {{change}}",
                 ),
             ),
             width=12,
@@ -188,11 +222,11 @@ QUEUE = Section(
         ),
         Panel(
             "Services in the queue",
-            "Services that wait for a worker. Above 100 (dashed) for long: alert GraphpodQueueBacklog.",
+            "Services that wait for a worker. Above 100 for long: alert GraphpodQueueBacklog.",
             Kind.Lines,
             Unit.Count,
             (Query(f"max by (namespace, pod) (workqueue_depth{{{_NAMED}}} {_LEADS})", "{{pod}}"),),
-            steps=((100, Tone.Bad),),
+            levels=(Level(100, ALERT_ABOVE),),
         ),
         Panel(
             "Workers, busy and all",
@@ -211,7 +245,7 @@ QUEUE = Section(
         ),
         Panel(
             "Age of the longest reconcile",
-            "Of the worker that has had its service longest; 0: none is busy. Above 60 s (dashed): alert "
+            "Of the worker that has had its service longest; 0: none is busy. Above 60 s: alert "
             "GraphpodReconcileStuck.",
             Kind.Lines,
             Unit.Seconds,
@@ -221,7 +255,7 @@ QUEUE = Section(
                     "{{pod}}",
                 ),
             ),
-            steps=((60, Tone.Bad),),
+            levels=(Level(60, ALERT_ABOVE),),
         ),
         Panel(
             "Services put into the queue",
@@ -276,8 +310,8 @@ API = Section(
             steps=((LOWEST, Tone.Good), (1, Tone.Bad)),
         ),
         Panel(
-            "Time of a request to the API server (p99)",
-            "Until it began to answer: 99 % of the requests took less.",
+            "Time of a request to the API server",
+            "Until it began to answer, by verb: the mean, and 99 % (p99) took less.",
             Kind.Lines,
             Unit.Seconds,
             (
@@ -285,6 +319,13 @@ API = Section(
                     "histogram_quantile(0.99, sum by (le, verb) "
                     f"({_rate(f'rest_client_request_duration_seconds_bucket{{{_HERE}}}')} {_MINE}))",
                     "{{verb}} p99",
+                ),
+                Query(
+                    "sum by (verb) "
+                    f"({_rate(f'rest_client_request_duration_seconds_sum{{{_HERE}}}')} {_MINE})"
+                    " / sum by (verb) "
+                    f"({_rate(f'rest_client_request_duration_seconds_count{{{_HERE}}}')} {_MINE})",
+                    "{{verb}} mean",
                 ),
             ),
             "Empty while no request is answered.",
@@ -300,7 +341,7 @@ API = Section(
             "CPU of the operator, in cores",
             "Cores that each replica uses: 0.01 is 1 % of one.",
             Kind.Lines,
-            Unit.Count,
+            Unit.Number,
             (Query(f"sum by (namespace, pod) ({_rate(f'process_cpu_seconds_total{{{_HERE}}}')} {_MINE})", "{{pod}}"),),
         ),
     ),
@@ -322,6 +363,11 @@ BOARD = Board(
             "Starts of pods",
             "max by (namespace, pod) (process_start_time_seconds and on (job, instance) graphpod_build_info)",
             "start of {{namespace}}/{{pod}}",
+        ),
+        Mark(
+            "Pods get Ready",
+            "max by (namespace, pod) (graphpod_ready_timestamp_seconds)",
+            "{{namespace}}/{{pod}} is Ready",
         ),
     ),
 )

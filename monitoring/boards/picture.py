@@ -83,7 +83,7 @@ def draw(board: Board, shown: Data, span: Span, file: Path, notes: Mapping[str, 
 
 def _head(board: Board, time: Time) -> list[str]:
     """Lines of text about the whole board."""
-    marks = ", ".join(f"{what} ({time.at(moment):.0f} s)" for moment, what in time.marks)
+    marks = "; ".join(f"{letter}: {what} ({time.at(moment):.0f} s)" for letter, moment, what in time.lettered())
     said = [f"Dotted lines: {marks}."] if marks else []
     said += [INTERPOLATED] if any(panel.interpolated for panel in board.panels()) else []
     return [line for one in said for line in textwrap.wrap(one, int(COLUMNS * LETTERS))]

@@ -1,15 +1,19 @@
 """The board of requests: what clients ask for, and what that costs passes, grammars, drafts and traces."""
 
 from monitoring.boards.row import (
+    ALERT_ABOVE,
+    ALERT_BELOW,
     OF_SERVICES,
-    POD_STARTS,
+    POD_MARKS,
     Board,
     Kind,
+    Level,
     Panel,
     Query,
     Section,
     Tone,
     Unit,
+    mean,
     quantiles,
     rate,
     selected,
@@ -24,9 +28,7 @@ _MASKS = "graphpod_grammar_mask_duration_seconds"
 
 def _mean(histogram: str) -> Query:
     """The mean of a histogram, by service."""
-    by = "sum by (namespace, inferenceservice)"
-    expr = f"{by} ({rate(f'{histogram}_sum')}) / {by} ({rate(f'{histogram}_count')})"
-    return Query(expr, "{{namespace}}/{{inferenceservice}}")
+    return Query(mean(histogram, "namespace, inferenceservice"), "{{namespace}}/{{inferenceservice}}")
 
 
 ASKED = Section(
@@ -38,14 +40,14 @@ ASKED = Section(
             "limit.",
             Kind.Lines,
             Unit.Tokens,
-            quantiles("graphpod_request_max_tokens"),
+            quantiles("graphpod_request_max_tokens", whole=True),
             _IDLE,
         ),
         Panel(
             "Answers for a prompt",
             "Mean of n or best_of. Each answer decodes on its own; the prompt is computed once.",
             Kind.Lines,
-            Unit.Count,
+            Unit.Number,
             (_mean("graphpod_request_choices"),),
             _IDLE,
         ),
@@ -54,7 +56,7 @@ ASKED = Section(
             "Tokens of a prompt that prefill computed. Below the length of prompts: the prefix cache had the rest.",
             Kind.Lines,
             Unit.Tokens,
-            quantiles("graphpod_request_prefill_computed_tokens"),
+            quantiles("graphpod_request_prefill_computed_tokens", whole=True),
             _IDLE,
         ),
         Panel(
@@ -91,7 +93,7 @@ PASSES = Section(
             "Tokens generated in one pass, and the prompts that it completed. Low under load: passes are not full.",
             Kind.Lines,
             Unit.Tokens,
-            quantiles("graphpod_iteration_tokens"),
+            quantiles("graphpod_iteration_tokens", whole=True),
             _IDLE,
         ),
         Panel(
@@ -106,7 +108,7 @@ PASSES = Section(
             "Preemptions of a request",
             "Mean times that an answered request was set back to the queue because KV pages ran out. Good: 0.",
             Kind.Lines,
-            Unit.Count,
+            Unit.Number,
             (_mean("graphpod_request_preemptions"),),
             _IDLE,
         ),
@@ -173,13 +175,13 @@ GRAMMARS = Section(
         ),
         Panel(
             "Share of the time spent on masks",
-            "Of the engine's wall time, by pod. Above 20 % (dashed): masks slow the decoding of all requests down. "
-            "0: no request has a grammar.",
+            "Of the engine's wall time, by pod. Above 20 % masks slow the decoding of all requests down: alert "
+            "GraphpodMasksSlow. 0: no request has a grammar.",
             Kind.Lines,
             Unit.Share,
             (Query(f"sum by (namespace, pod) ({rate(f'{_MASKS}_sum')})", "{{pod}}"),),
             width=24,
-            steps=((0.2, Tone.Bad),),
+            levels=(Level(0.2, ALERT_ABOVE),),
         ),
     ),
 )
@@ -189,7 +191,8 @@ DRAFTS = Section(
     (
         Panel(
             "Share of drafts that were right",
-            "Of the draft tokens that decode passes verified. Below 10 %: remove spec.engine.speculative.",
+            "Of the draft tokens that decode passes verified. Below 10 % remove spec.engine.speculative: alert "
+            "GraphpodDraftsWrong.",
             Kind.Lines,
             Unit.Share,
             (
@@ -200,13 +203,13 @@ DRAFTS = Section(
                 ),
             ),
             _NO_DRAFTS,
-            steps=((0.1, Tone.Good),),
+            levels=(Level(0.1, ALERT_BELOW),),
         ),
         Panel(
             "Right drafts of a request in a pass",
             "Mean. A request gets so many tokens from a pass in addition to the one of plain decoding.",
             Kind.Lines,
-            Unit.Count,
+            Unit.Number,
             (_mean("graphpod_speculation_accepted_length"),),
             _NO_DRAFTS,
         ),
@@ -247,5 +250,5 @@ BOARD = Board(
     "What clients ask for, and what that costs passes, grammars, drafts and traces.",
     OF_SERVICES,
     (ASKED, PASSES, GRAMMARS, DRAFTS),
-    (POD_STARTS,),
+    POD_MARKS,
 )

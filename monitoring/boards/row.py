@@ -13,7 +13,8 @@ COLUMNS = 24
 UNSCRAPED = "Empty only if Prometheus does not scrape what is chosen above."
 """Of a panel whose series exist from the start."""
 INTERPOLATED = (
-    "Quantiles (p50, p95, p99) lie between two bounds of a histogram: of few values they may be above the largest one."
+    "Quantiles (p50, p95, p99) are estimates between two bounds of a histogram: of few values they may be above the "
+    "largest one. The mean is exact."
 )
 """Of a panel with quantiles."""
 
@@ -36,6 +37,9 @@ class Unit(StrEnum):
     """Grafana's names of units."""
 
     Count = "short"
+    """Of things: always whole."""
+    Number = "none"
+    """That need not be whole."""
     PerSecond = "ops"
     RequestsPerSecond = "reqps"
     Share = "percentunit"
@@ -59,6 +63,8 @@ class Tone(StrEnum):
     """Before Plain."""
     Deep = "dark-blue"
     """After Plain."""
+    Line = "text"
+    """Of what series are held against: the colour of no series."""
 
 
 LOWEST = -math.inf
@@ -72,6 +78,19 @@ class Query:
     legend: str
     dashed: bool = False
     """Whether its lines are what others are held against."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A dashed line of a panel: from where on something is wrong, or what is aimed at. `word` as in `goal 99%`."""
+
+    value: float
+    word: str
+
+
+ALERT_ABOVE, ALERT_BELOW, GOAL = "alert above", "alert below", "goal"
+LOOK_ABOVE, LOOK_BELOW = "too much above", "too little below"
+"""No alert is about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +119,21 @@ class Panel:
     """Colours of series by a regular expression of the whole name; the first that matches counts. Several lines of one
     colour get shades of it."""
     steps: tuple[tuple[float, Tone], ...] = ()
-    """From each value on its tone, in ascending order; below the first Plain. Lines get a dashed line at each."""
+    """Of numbers and bars: from each value on its tone, in ascending order; below the first Plain."""
+    levels: tuple[Level, ...] = ()
+    """Of lines, in ascending order."""
     words: tuple[Word, ...] = ()
+    stepped: bool = False
+    """Whether a value holds until the next one: no slopes between them."""
+
+    def named(self, name: str) -> Tone | None:
+        """Of a series of this name; None if nothing is said about the name."""
+        return next((tone for pattern, tone in self.tones if re.fullmatch(pattern, name)), None)
 
     def tone(self, name: str, value: float) -> Tone | None:
         """Of a series of this name whose latest value is this; None if nothing is said about it."""
-        named = (tone for pattern, tone in self.tones if re.fullmatch(pattern, name))
         passed = [tone for start, tone in self.steps if value >= start]
-        return next(named, passed[-1] if passed else None)
+        return self.named(name) or (passed[-1] if passed else None)
 
     @property
     def description(self) -> str:
@@ -190,12 +216,20 @@ def selected(metric: str, more: str = "") -> str:
     return f"{metric}{{{SERVICE}{',' + more if more else ''}}}"
 
 
-POD_STARTS = Mark(
-    "Starts of pods",
-    f"max by (namespace, pod) ({selected('process_start_time_seconds')} and on (job, instance) graphpod_build_info)",
-    "start of {{namespace}}/{{pod}}",
+POD_MARKS = (
+    Mark(
+        "Starts of pods",
+        f"max by (namespace, pod) ({selected('process_start_time_seconds')}"
+        " and on (job, instance) graphpod_build_info)",
+        "start of {{namespace}}/{{pod}}",
+    ),
+    Mark(
+        "Pods get Ready",
+        f"max by (namespace, pod) ({selected('graphpod_ready_timestamp_seconds')})",
+        "{{namespace}}/{{pod}} is Ready",
+    ),
 )
-"""A rollout, a restart or a new replica."""
+"""A rollout, a restart or a new replica: its start, and from when on it serves."""
 
 
 def rate(metric: str, more: str = "") -> str:
@@ -207,14 +241,27 @@ def counted(expr: str, label: str) -> str:
     return f'({expr}) > 0 or label_replace(sum({expr}) == 0, "{label}", "none", "", "")'
 
 
-def quantiles(histogram: str, by: str = "", shown: tuple[float, ...] = (0.5, 0.95, 0.99)) -> tuple[Query, ...]:
-    """Quantiles over the time of `$__rate_interval`."""
+def quantiles(
+    histogram: str, by: str = "", shown: tuple[float, ...] = (0.5, 0.95, 0.99), whole: bool = False
+) -> tuple[Query, ...]:
+    """Quantiles over the time of `$__rate_interval`, and the mean. `whole`: of whole numbers, rounded up: else they may
+    be below the least that can be.
+    """
     groups = f"le, {by}" if by else "le"
     legend = " ".join(f"{{{{{label.strip()}}}}}" for label in by.split(",") if by)
-    return tuple(
-        Query(
-            f"histogram_quantile({share:g}, sum by ({groups}) ({rate(f'{histogram}_bucket')}))",
-            f"{legend} p{share * 100:g}".strip(),
-        )
-        for share in shown
+    estimates = {
+        share: f"histogram_quantile({share:g}, sum by ({groups}) ({rate(f'{histogram}_bucket')}))" for share in shown
+    }
+    return (
+        *(
+            Query(f"ceil({expr})" if whole else expr, f"{legend} p{share * 100:g}".strip())
+            for share, expr in estimates.items()
+        ),
+        Query(mean(histogram, by), f"{legend} mean".strip()),
     )
+
+
+def mean(histogram: str, by: str = "") -> str:
+    """The mean of a histogram's values over the time of `$__rate_interval`."""
+    total = f"sum by ({by})" if by else "sum"
+    return f"{total} ({rate(f'{histogram}_sum')}) / {total} ({rate(f'{histogram}_count')})"

@@ -1,11 +1,14 @@
 """The board of serving: what clients get, against the objectives, and what holds them up."""
 
 from monitoring.boards.row import (
+    ALERT_ABOVE,
+    GOAL,
     LOWEST,
     OF_SERVICES,
-    POD_STARTS,
+    POD_MARKS,
     Board,
     Kind,
+    Level,
     Panel,
     Query,
     Section,
@@ -59,7 +62,7 @@ OBJECTIVES = Section(
         Panel(
             "Share within the objective",
             "First tokens (TTFT) and gaps between tokens within spec.slo, by default 1 s and 50 ms: goal 99 %. "
-            "Requests with an answer: goal 99.9 % (both dashed). spec.slo counts if the recording rules are installed.",
+            "Requests with an answer: goal 99.9 %. spec.slo counts if the recording rules are installed.",
             Kind.Lines,
             Unit.Share,
             (
@@ -69,14 +72,14 @@ OBJECTIVES = Section(
             ),
             _IDLE,
             width=16,
-            steps=((0.99, Tone.Good), (0.999, Tone.Good)),
+            levels=(Level(0.99, GOAL), Level(0.999, GOAL)),
         ),
         Panel(
             "Error budget spent",
-            "Within the time shown. 0 %: nothing failed. 100 %: as much failed as the goal allows. 300 %: three times "
-            "as much. Above 100 % the objective is missed.",
+            "In budgets, within the time shown. 0: nothing failed. 1: as much failed as the goal allows. 3: three "
+            "times as much. Above 1 the objective is missed.",
             Kind.Number,
-            Unit.Share,
+            Unit.Number,
             (
                 Query(
                     _spent(_within("ttft", _TTFT, TTFT_BOUND, "$__range"), 0.01),
@@ -127,11 +130,11 @@ LATENCY = Section(
         ),
         Panel(
             "Length of prompts", "Tokens of the prompt, of requests answered in full.", Kind.Lines, Unit.Tokens,
-            quantiles("graphpod_request_prompt_tokens"), _IDLE,
+            quantiles("graphpod_request_prompt_tokens", whole=True), _IDLE,
         ),
         Panel(
             "Length of answers", "Tokens generated, of requests answered in full.", Kind.Lines, Unit.Tokens,
-            quantiles("graphpod_request_generation_tokens"), _IDLE,
+            quantiles("graphpod_request_generation_tokens", whole=True), _IDLE,
         ),
     ),
 )  # fmt: skip
@@ -188,12 +191,12 @@ LOAD = Section(
         ),
         Panel(
             "KV cache in use",
-            "Share of the KV pages that requests hold. At 100 % requests wait or are preempted. Above 95 % (dashed) "
+            "Share of the KV pages that requests hold. At 100 % requests wait or are preempted. Above 95 % "
             "with preemptions: alert GraphpodKVCacheSaturated.",
             Kind.Lines,
             Unit.Share,
             (Query(f"max by (namespace, pod) ({selected('graphpod_kv_cache_usage_ratio')})", "{{pod}}"),),
-            steps=((0.95, Tone.Bad),),
+            levels=(Level(0.95, ALERT_ABOVE),),
         ),
         Panel(
             "Hits of the prefix cache",
@@ -331,5 +334,5 @@ BOARD = Board(
     "What clients get, against the objectives, and what holds them up.",
     OF_SERVICES,
     (OBJECTIVES, LATENCY, LOAD, HOST_CACHE),
-    (POD_STARTS,),
+    POD_MARKS,
 )

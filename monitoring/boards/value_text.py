@@ -11,24 +11,24 @@ SUFFIXES = {
     Unit.Tokens: " tok",
 }
 """After a number of so many."""
+BYTES = ("B", "KiB", "MiB", "GiB")
 
 
-def text(value: float, unit: Unit) -> str:
-    """The value with its unit."""
+def text(value: float, unit: Unit, largest: float | None = None) -> str:
+    """The value with its unit. `largest`: of an axis, whose values all have the unit of that one; 0 has none there."""
+    if largest is not None and value == 0:
+        return "0"
+    size = abs(value if largest is None else largest)
     if unit is Unit.Share:
         return f"{value:,.0%}" if value == 0 or abs(value) >= 1 else f"{_plain(value * 100)}%"
     if unit is Unit.Seconds:
-        return f"{value * 1000:.3g} ms" if abs(value) < 1 else f"{value:.3g} s"
+        return f"{value * 1000:.3g} ms" if 0 < size < 1 else f"{value:.3g} s"
     if unit in (Unit.Bytes, Unit.BytesPerSecond):
-        return _bytes(value) + ("/s" if unit is Unit.BytesPerSecond else "")
+        power = min(int(math.log2(size) // 10), len(BYTES) - 1) if size >= 1 else 0
+        return f"{value / 2 ** (10 * power):.4g} {BYTES[power]}" + ("/s" if unit is Unit.BytesPerSecond else "")
     if unit is Unit.Watts:
         return f"{value:.4g} W"
     return f"{value:.4g}{SUFFIXES.get(unit, '')}"
-
-
-def _bytes(value: float) -> str:
-    power = min(int(math.log2(abs(value)) // 10), 3) if abs(value) >= 1 else 0
-    return f"{value / 2 ** (10 * power):.4g} {('B', 'KiB', 'MiB', 'GiB')[power]}"
 
 
 def _plain(value: float) -> str:

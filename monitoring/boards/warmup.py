@@ -3,7 +3,7 @@
 from monitoring.boards.row import (
     LOWEST,
     OF_SERVICES,
-    POD_STARTS,
+    POD_MARKS,
     STAGES,
     Board,
     Kind,
@@ -74,11 +74,19 @@ START = Section(
         ),
         Panel(
             "Share of planned sizes captured",
-            "100 % when the start ends. It falls only when a policy is given up.",
+            "Of each phase, and of both. 100 % when the start ends. It falls only when a policy is given up.",
             Kind.Lines,
             Unit.Share,
-            (Query(f"max by (namespace, pod) ({selected('graphpod_warmup_progress_ratio')})", "{{pod}}"),),
+            (
+                Query(
+                    f"sum by (namespace, pod, phase) ({selected('graphpod_graphs')})"
+                    f" / (sum by (namespace, pod, phase) ({selected('graphpod_graph_sizes_planned')}) > 0)",
+                    "{{pod}} {{phase}}",
+                ),
+                Query(f"max by (namespace, pod) ({selected('graphpod_warmup_progress_ratio')})", "{{pod}} both"),
+            ),
             width=12,
+            stepped=True,
         ),
     ),
 )
@@ -119,7 +127,7 @@ GRAPHS = Section(
         ),
         Panel(
             "Time of all captures, by phase",
-            "Of each pod's start. Decode is captured twice, and attempts that failed count too.",
+            "Of each pod's start. Decode is captured twice, and captures that failed count, too.",
             Kind.Bars,
             Unit.Seconds,
             (
@@ -168,5 +176,5 @@ BOARD = Board(
     "Seconds and bytes of a start by stage and size, cold against cached, and restarts.",
     OF_SERVICES,
     (START, GRAPHS),
-    (POD_STARTS,),
+    POD_MARKS,
 )

@@ -60,6 +60,8 @@ GRAMMAR_SECONDS = (
 )
 CAPTURE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 TTFT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 40, 80)
+WAIT_SECONDS = (0.001, 0.002, *TTFT_SECONDS)
+"""Of a request that waits little: an empty queue takes less than a millisecond, a short prompt a few of them."""
 ITL_SECONDS = (
     *(0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.025, 0.03),
     *(0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2),
@@ -94,6 +96,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_graph_decision_info", _G, _E, ("phase", "rule", "stage", "outcome", "backend"), "Always 1; the rules that excluded, adjusted or overrode a policy, in the plan or at the start."),
     Metric("graphpod_attention_info", _G, _E, ("kernels",), "Always 1; whose kernels compute attention."),
     Metric("graphpod_warmup_state", _G, _E, ("state",), "1 for the current state of the start, 0 for the others."),
+    Metric("graphpod_ready_timestamp_seconds", _G, _E, (), "Unix time at which the start ended and the pod could serve. Before that it has no series."),
     Metric("graphpod_warmup_progress_ratio", _G, _E, (), "Captured sizes over planned sizes, 0 to 1."),
     Metric("graphpod_startup_stage_duration_seconds", _G, _E, ("stage",), "Seconds each stage of the start took."),
     Metric("graphpod_compiled_functions", _G, _E, ("source",), "Functions that the start compiled (source=compiler), or found compiled in its cache on disk (cache)."),
@@ -108,7 +111,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_graph_memory_bytes", _G, _E, (*_GRAPH, "kind"), "Memory held by graphs: kind=pool (allocator) or driver."),
     Metric("graphpod_graph_captures_total", _C, _E, (*_GRAPH, "result"), "Captures by result (ok, error)."),
     Metric("graphpod_graph_capture_failures_total", _C, _E, ("phase", "backend", "reason"), "Failed captures and compilations by rule id."),
-    Metric("graphpod_graph_capture_duration_seconds", _H, _E, _GRAPH, "Seconds to capture one size.", CAPTURE_SECONDS),
+    Metric("graphpod_graph_capture_duration_seconds", _H, _E, _GRAPH, "Seconds to capture one size, captures that failed included.", CAPTURE_SECONDS),
     Metric("graphpod_graph_selfchecks_total", _C, _E, (*_GRAPH, "result"), "Graphs replayed against uncaptured code before Ready (passed, failed)."),
     Metric("graphpod_graph_recaptures_total", _C, _E, ("phase", "backend"), "Captures attempted after Ready; must stay 0."),
     # replay
@@ -164,8 +167,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_time_to_first_token_seconds", _H, _E, ("model_name",), "Request received to first token.", TTFT_SECONDS),
     Metric("graphpod_inter_token_latency_seconds", _H, _E, ("model_name",), "Between two tokens of one request.", ITL_SECONDS),
     Metric("graphpod_e2e_request_latency_seconds", _H, _E, ("model_name",), "Request received to last token.", E2E_SECONDS),
-    Metric("graphpod_request_queue_time_seconds", _H, _E, ("model_name",), "Request received by the engine to first admitted to a pass.", E2E_SECONDS),
-    Metric("graphpod_request_prefill_time_seconds", _H, _E, ("model_name",), "First admitted to first token.", E2E_SECONDS),
+    Metric("graphpod_request_queue_time_seconds", _H, _E, ("model_name",), "Request received by the engine to first admitted to a pass.", WAIT_SECONDS),
+    Metric("graphpod_request_prefill_time_seconds", _H, _E, ("model_name",), "First admitted to first token.", WAIT_SECONDS),
     Metric("graphpod_request_inference_time_seconds", _H, _E, ("model_name",), "First admitted to last token, of requests that ended by stop or length.", E2E_SECONDS),
     Metric("graphpod_request_decode_time_seconds", _H, _E, ("model_name",), "First token to last token, of requests that ended by stop or length.", E2E_SECONDS),
     Metric("graphpod_time_per_output_token_seconds", _H, _E, ("model_name",), "Mean time of a token after the first, of requests answered in full.", ITL_SECONDS),
@@ -180,6 +183,7 @@ METRICS: tuple[Metric, ...] = (
     # operator
     Metric("graphpod_operator_build_info", _G, _O, ("version", "resolver_revision"), "Always 1; what this operator was built from."),
     Metric("graphpod_operator_inferenceservices", _G, _O, ("ready", "prefill", "decode"), "Services by Ready condition and effective policies, counted from the store."),
+    Metric("graphpod_operator_service_phases", _G, _O, ("phase", "available"), "Services by status.phase, and by the condition Available: True while a pod serves, one of an earlier generation, too."),
     Metric("graphpod_operator_policy_degradations_total", _C, _O, ("phase", "planned", "effective"), "Times that a service's effective policy became weaker than the planned one."),
     Metric("graphpod_operator_time_to_ready_seconds", _H, _O, (), "From the first look at a new generation of a service to Ready.", READY_SECONDS),
     Metric("graphpod_operator_object_skipped", _G, _O, ("kind", "namespace", "name"), "1 for each object that is larger or nested deeper than the operator reads; at most 64 of them are named."),

@@ -4,6 +4,7 @@ code.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -167,6 +168,15 @@ def test_a_failed_decode_capture_steps_down_to_breakable(
     assert decode["sizes"] == {"planned": 4, "captured": 0, "failed": 4}
     assert rules(runner) == [("CaptureFailed", "decode", "Degraded")] * 2
     assert runner.report.as_dict()["graph"]["prefill"]["effective"] == "Breakable"
+    timed = {
+        sample.labels["policy"]: sum(sample.buckets)
+        for sample in runner.counters.snapshot()
+        if sample.name == "graphpod_graph_capture_duration_seconds" and sample.labels["phase"] == "decode"
+    }
+    counted = partial(runner.counters.value, "graphpod_graph_captures_total", phase="decode")
+    tried = {policy: counted(policy=policy) for policy in timed}
+    assert timed == tried
+    assert timed["Full"] == timed["Breakable"] > 1, "those that failed took time, too"
 
 
 def test_a_failed_self_check_steps_down_and_never_serves_the_graph(

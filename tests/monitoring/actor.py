@@ -69,7 +69,14 @@ class Actor:
     """
 
     def __init__(
-        self, address: str, config: bytes, pod_uid: str, fault: str, load: Load, spoiled: bytes | None = None
+        self,
+        address: str,
+        config: bytes,
+        pod_uid: str,
+        fault: str,
+        load: Load,
+        spoiled: bytes | None = None,
+        port: int = ADMIN_PORT,
     ) -> None:
         self.load = load
         self.story: Story = tell(config, fault, START_SECONDS)
@@ -93,6 +100,9 @@ class Actor:
                 """Quiet: a scrape a second is no news."""
 
             def do_GET(self) -> None:
+                if actor._closed.is_set():  # a scraper keeps its connection
+                    self.close_connection = True
+                    return
                 if self.path == "/metrics" and spoiled is not None:
                     if not spoiled:
                         actor._closed.wait()
@@ -106,7 +116,7 @@ class Actor:
                     self.end_headers()
                     self.wfile.write(found.content)
 
-        self._server = ThreadingHTTPServer((address, ADMIN_PORT), Handler)
+        self._server = ThreadingHTTPServer((address, port), Handler)
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
 

@@ -1,8 +1,9 @@
-"""A dcgm-exporter for GPUs that are not there: it answers with a fixture, for each pod that is said to have a GPU."""
+"""A dcgm-exporter for GPUs that are not there: it answers with a fixture, for each pod that has a GPU."""
 
+import itertools
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,12 +18,20 @@ class Exporter:
     """Its address, and the pods (namespace, name) that have a GPU each; they may change while it answers."""
 
     address: str = ""
-    pods: list[tuple[str, str]] = field(default_factory=lambda: [("demo", "smollm2-1")])
+    gpus: dict[tuple[str, str], int] = field(default_factory=lambda: {("demo", "smollm2-1"): 0})
+    """The GPU of each pod."""
+
+    def have(self, pods: Collection[tuple[str, str]]) -> None:
+        """Now these pods have GPUs: a pod keeps its own, and a new one gets the first that is free."""
+        kept = {pod: self.gpus[pod] for pod in pods if pod in self.gpus}
+        free = (gpu for gpu in itertools.count() if gpu not in kept.values())
+        self.gpus = kept | {pod: next(free) for pod in pods if pod not in kept}
 
     def text(self) -> str:
         """The exposition: the fixture's lines, a sample for each pod."""
+        gpus = self.gpus
         return "".join(
-            line if line.startswith("#") else "".join(_of(line, gpu, *pod) for gpu, pod in enumerate(self.pods))
+            line if line.startswith("#") else "".join(_of(line, gpu, *pod) for pod, gpu in gpus.items())
             for line in FIXTURE.read_text().splitlines(keepends=True)
         )
 

@@ -84,12 +84,14 @@ def test_starts_of_pods_are_marked_where_they_are_within_the_time_shown(watched:
     started = exposed(watched, "process_start_time_seconds")
     assert marked(watched.prometheus.url, board, watched.span) == []
     since = replace(watched.span, length=watched.span.end - started + 60)
-    ((moment, what),) = marked(watched.prometheus.url, board, since)
-    assert (moment, what) == (pytest.approx(started), "start of demo/smollm2-1")
+    start, ready = marked(watched.prometheus.url, board, since)
+    assert start == (pytest.approx(started), "start of demo/smollm2-1")
+    assert ready == (pytest.approx(exposed(watched, "graphpod_ready_timestamp_seconds")), "demo/smollm2-1 is Ready")
+    assert start < ready < (watched.span.end, "")
 
 
 def test_the_services_of_the_operators_board_are_those_of_the_cluster(watched: Watched) -> None:
-    shown = latest(watched, "operator", "Services, by Ready")
+    shown = latest(watched, "operator", "Services, by phase")
     now = max(one.points[-1][0] for one in shown)  # the series of a status that no service has any more ends earlier
     assert sum(one.latest for one in shown if one.points[-1][0] == now) == 2
 

@@ -94,6 +94,7 @@ class _Graph(msgspec.Struct, frozen=True):
 class _Status(msgspec.Struct, frozen=True):
     """What of a status is read again, and of which type."""
 
+    phase: str = ""
     conditions: tuple[_Condition, ...] = ()
     graph: _Graph = _Graph()
 

@@ -36,6 +36,7 @@ CONTROLLER = "inferenceservice"
 """Value of the labels `controller` and `name`."""
 
 SERVICES = "graphpod_operator_inferenceservices"
+PHASES = "graphpod_operator_service_phases"
 OBJECTIVES = "graphpod_operator_objective_seconds"
 SKIPPED = "graphpod_operator_object_skipped"
 SKIPPED_NAMED = 64
@@ -49,7 +50,7 @@ DEGRADATIONS = "graphpod_operator_policy_degradations_total"
 TIME_TO_READY = "graphpod_operator_time_to_ready_seconds"
 METHODS = ("GET", "PATCH", "POST", "PUT", "DELETE")
 """Of requests to the API server."""
-COUNTED_ON_SCRAPE = (SERVICES, OBJECTIVES, SKIPPED, DEPTH, WORKERS, UNFINISHED, LONGEST, LEADING)
+COUNTED_ON_SCRAPE = (SERVICES, PHASES, OBJECTIVES, SKIPPED, DEPTH, WORKERS, UNFINISHED, LONGEST, LEADING)
 """Gauges that are counted from store, queue and Lease when asked for, so they cannot drift."""
 ZEROS: dict[str, tuple[dict[str, str], ...]] = {
     "controller_runtime_reconcile_total": tuple(
@@ -130,12 +131,14 @@ class _Counted(Collector):
         self._store = store
         self._queue = queue
         self._leads = leads
-        self._counted: dict[Key, tuple[Service, tuple[str, ...]]] = {}
+        self._counted: dict[Key, tuple[Service, tuple[str, ...], tuple[str, ...]]] = {}
         """Of the latest scrape: by what labels each service counts. A service that changes is another object."""
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """One family for each of COUNTED_ON_SCRAPE."""
-        yield self._family(SERVICES, self._services())
+        services, phases = self._services()
+        yield self._family(SERVICES, services)
+        yield self._family(PHASES, phases)
         yield self._family(OBJECTIVES, self._objectives())
         yield self._family(SKIPPED, self._skipped())
         yield self._family(DEPTH, {(CONTROLLER,): self._queue.depth})
@@ -144,19 +147,21 @@ class _Counted(Collector):
         yield self._family(LONGEST, {(CONTROLLER,): self._queue.longest_busy()})
         yield self._family(LEADING, {(lease.NAME,): int(self._leads())})
 
-    def _services(self) -> Tally[tuple[str, ...]]:
+    def _services(self) -> tuple[Tally[tuple[str, ...]], Tally[tuple[str, ...]]]:
+        """Of SERVICES, and of PHASES."""
         before, self._counted = self._counted, {}
         for service in self._store.services():
             known = before.get(service.key)
             if known is None or known[0] is not service:
-                known = service, _labels(service.status)
+                known = service, _labels(service.status), _standing(service.status)
             self._counted[service.key] = known
-        return Tally(labels for _, labels in self._counted.values())
+        counted = self._counted.values()
+        return Tally(labels for _, labels, _ in counted), Tally(standing for _, _, standing in counted)
 
     def _objectives(self) -> dict[tuple[str, ...], float]:
         promised = [
             (key.namespace, key.name, found)
-            for key, (service, _) in self._counted.items()
+            for key, (service, *_) in self._counted.items()
             if (found := objectives(service.spec))
         ]
         return {
@@ -180,8 +185,16 @@ class _Counted(Collector):
 
 def _labels(status: Mapping[str, Any]) -> tuple[str, ...]:
     """How a service of this status counts: Ready, and the effective policies."""
-    ready = next((row["status"] for row in status.get("conditions") or () if row["type"] == "Ready"), "Unknown")
-    return ready, _effective(status, "prefill"), _effective(status, "decode")
+    return _condition(status, "Ready"), _effective(status, "prefill"), _effective(status, "decode")
+
+
+def _standing(status: Mapping[str, Any]) -> tuple[str, ...]:
+    """How a service of this status stands: its phase, empty before the first, and Available."""
+    return str(status.get("phase") or ""), _condition(status, "Available")
+
+
+def _condition(status: Mapping[str, Any], name: str) -> str:
+    return next((row["status"] for row in status.get("conditions") or () if row["type"] == name), "Unknown")
 
 
 def _effective(status: object, phase: str) -> str:

@@ -27,6 +27,8 @@ class Status:
     began: float = field(default_factory=time.monotonic)
     scraped_at: float | None = None
     """When a Prometheus read /metrics last, on the clock of `began`: time.monotonic."""
+    started_at: float | None = None
+    """When warm-up had ended, as Unix time; None before."""
 
     @classmethod
     def of(cls, data: bytes, pod_uid: str) -> "Status":
@@ -101,7 +103,8 @@ class Status:
         return {**about, **self.report, "graph": graph, "scrapes": scrapes}
 
     def _latch(self) -> None:
-        self.started = self.started or (self.app_loaded and self.state is State.Ready)
+        if not self.started and self.app_loaded and self.state is State.Ready:
+            self.started, self.started_at = True, time.time()
 
 
 def first_report(config: EngineConfig) -> Report:

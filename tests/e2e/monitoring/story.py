@@ -39,12 +39,19 @@ class Shown:
 
 @dataclass
 class Story:
-    """Everything in its order. `quiet` is every panel before any request, `panels` and `marks` are after everything."""
+    """Everything in its order. `quiet` is every panel before any request, `panels` and `marks` are after everything.
+    `moments` are when the load changed: no metric knows that.
+    """
 
     steps: list[Step] = field(default_factory=list)
     quiet: list[Shown] = field(default_factory=list)
     panels: list[Shown] = field(default_factory=list)
     marks: list[tuple[float, str]] = field(default_factory=list)
+    moments: list[tuple[float, str]] = field(default_factory=list)
+
+    def moment(self, what: str) -> None:
+        """From now on the load is this."""
+        self.moments.append((time.time(), what))
 
     def step(self, command: str, work: Callable[[], object]) -> str:
         """What it printed."""

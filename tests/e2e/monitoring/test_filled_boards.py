@@ -12,6 +12,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,7 @@ def _told(place: Place, folder: Path, collector: Collector, gpus: dcgm.Exporter)
     eventually = Eventually(lambda: [cluster])
 
     def have_gpus() -> None:
-        gpus.pods = [(NAMESPACE, pod["metadata"]["name"]) for pod in place.pods(NAME)]
+        gpus.have([(NAMESPACE, pod["metadata"]["name"]) for pod in place.pods(NAME)])
 
     def upgrade() -> str:
         helm = Testbed(cluster).helm
@@ -139,6 +140,7 @@ def _told(place: Place, folder: Path, collector: Collector, gpus: dcgm.Exporter)
 
         eventually(lambda: time.time() > began + 4 * SCRAPE_SECONDS)
         made.quiet = list(shown(prometheus.url, span()))
+        made.moment("three clients ask")
         wanted = "sum(graphpod_requests_total)"
 
         def asked() -> str:
@@ -151,6 +153,7 @@ def _told(place: Place, folder: Path, collector: Collector, gpus: dcgm.Exporter)
         assert "SizeAboveLadder" in made.step(fallbacks, lambda: values(prometheus, fallbacks))
 
         def second() -> str:
+            made.moment("the service is changed, chats of 8 tokens")
             said = apply(example(collector.url, podTemplate=FAULT))
             with asking(f"{address(cluster)}/v1/chat/completions", body() | {"max_tokens": 8}) as traffic:
                 eventually(lambda: len(place.pods(NAME)) == 2, timeout=60)
@@ -164,7 +167,9 @@ def _told(place: Place, folder: Path, collector: Collector, gpus: dcgm.Exporter)
             return said + cluster.kubectl("get", "gisvc", NAME, "-n", NAMESPACE)
 
         made.step(applied, second)
+        made.moment("three clients ask again")
         load(address(cluster))
+        made.moment("long prompts for one token, each twice")
         returning(address(cluster))
         for expr in (
             COPIED,
@@ -182,7 +187,9 @@ def _told(place: Place, folder: Path, collector: Collector, gpus: dcgm.Exporter)
         made.write()
         if pictures := os.environ.get(PICTURES):
             for board in BOARDS:
-                draw(board, data(prometheus.url, board, whole), whole, Path(pictures) / f"{board.name}.png", NOTES)
+                found = data(prometheus.url, board, whole)
+                found = replace(found, marks=sorted((*found.marks, *made.moments)))
+                draw(board, found, whole, Path(pictures) / f"{board.name}.png", NOTES)
         yield made
 
 
@@ -197,7 +204,9 @@ def test_a_panel_that_is_empty_before_any_request_says_why(story: Story) -> None
 
 
 def test_the_rollout_is_marked(story: Story) -> None:
-    assert len([what for _, what in story.marks if what.startswith(f"start of {NAMESPACE}/{NAME}-")]) == 1
+    whats = [what for _, what in story.marks]
+    (started,) = [what.removeprefix("start of ") for what in whats if what.startswith(f"start of {NAMESPACE}/{NAME}-")]
+    assert whats == [f"start of {started}", f"{started} is Ready"]
 
 
 def test_the_fault_and_the_rollout_are_in_the_numbers(story: Story) -> None:

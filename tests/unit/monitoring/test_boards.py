@@ -51,7 +51,7 @@ def test_moments_are_marked_by_times_of_series_that_are_exported(board: Board) -
 
 
 def test_grafana_marks_the_values_of_an_annotation_as_milliseconds() -> None:
-    (made,) = json.loads(grafana.render(BOARDS[0]))["annotations"]["list"]
+    made, _ = json.loads(grafana.render(BOARDS[0]))["annotations"]["list"]
     assert made["expr"] == f"1000 * {BOARDS[0].marks[0].expr}"
     assert (made["useValueForTime"], made["titleFormat"]) == (True, "start of {{namespace}}/{{pod}}")
     assert made["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
@@ -74,6 +74,7 @@ def test_lines_of_one_tone_get_shades_and_an_objective_is_dashed() -> None:
     assert {"mode": "shades", "fixedColor": "green"} in [one["properties"][0]["value"] for one in ended]
     first = panels["Time to first token"]["fieldConfig"]["overrides"]
     (dashed,) = [one for one in first if one["properties"][0]["id"] == "custom.lineStyle"]
+    assert dashed["properties"][1]["value"] == {"mode": "fixed", "fixedColor": "text"}
     letter = panels["Time to first token"]["targets"][-1]["refId"]
     assert dashed["matcher"] == {"id": "byFrameRefID", "options": letter}
 
@@ -93,6 +94,7 @@ def test_a_count_of_zero_is_called_none() -> None:
 
 def test_every_metric_is_on_a_board_or_in_a_rule() -> None:
     shown = [query.expr for _, panel in PANELS for query in panel.queries]
+    shown += [mark.expr for board in BOARDS for mark in board.marks]
     ruled = [row.expr for row in (*ALERTS, *RECORDINGS)]
     named = {metric(name) for expr in (*shown, *ruled) for name, _ in SERIES.findall(expr)}
     assert {row.name for row in METRICS} - named == ELSEWHERE.keys()
@@ -120,9 +122,12 @@ def test_grafana_paints_no_value_by_a_threshold_that_the_panel_does_not_name(boa
     """Without thresholds Grafana paints every value above 80 red."""
     (made,) = [one for one in json.loads(grafana.render(board))["panels"] if one["title"] == panel.title]
     steps = made["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", [])
+    named = [*(start for start, _ in panel.steps), *(level.value for level in panel.levels)]
     assert [step["value"] for step in steps if step["value"] is not None] == [
-        start for start, _ in panel.steps if start != LOWEST
+        start for start in named if start != LOWEST
     ]
+    if panel.levels:
+        assert {step["color"] for step in steps[1:]} == {"text"}
     if panel.kind in (Kind.Number, Kind.Bars):
         assert steps[0]["value"] is None
 
@@ -132,10 +137,50 @@ def test_a_tone_is_that_of_the_name_and_then_that_of_the_value() -> None:
     assert [panel.tone("a ok", 9), panel.tone("a", 5), panel.tone("a", 4)] == [Tone.Good, Tone.Bad, None]
 
 
-def test_a_service_that_is_not_ready_is_red() -> None:
-    (ready,) = [panel for _, panel in PANELS if panel.title == "Services, by Ready"]
-    tones = [ready.tone(f"Ready={status}", 1) for status in ("True", "False", "Unknown")]
-    assert tones == [Tone.Good, Tone.Bad, Tone.Warn]
+@pytest.mark.parametrize(
+    ("standing", "tone"),
+    [
+        ("Ready, available=True", Tone.Good),
+        ("Degraded, available=True", Tone.Warn),
+        ("Starting, available=True", Tone.Plain),
+        ("Starting, available=False", Tone.Pale),
+        ("Suspended, available=False", Tone.Pale),
+        ("none yet, available=Unknown", Tone.Pale),
+        ("Stalled, available=True", Tone.Bad),
+        ("Refused, available=Unknown", Tone.Bad),
+    ],
+)
+def test_a_rollout_in_which_pods_serve_does_not_look_like_an_outage(standing: str, tone: Tone) -> None:
+    (services,) = [panel for _, panel in PANELS if panel.title == "Services, by phase"]
+    assert services.tone(standing, 1) == tone
+
+
+@pytest.mark.parametrize(("board", "panel"), PANELS, ids=lambda value: getattr(value, "title", None))
+def test_lines_have_levels_and_numbers_have_steps(board: Board, panel: Panel) -> None:
+    """A level is no series and has no colour of one; its word says whether it is a goal or an alert."""
+    assert not panel.steps or panel.kind in (Kind.Number, Kind.Bars)
+    assert not panel.levels or panel.kind is Kind.Lines
+    assert all(tone is not Tone.Line for _, tone in (*panel.tones, *panel.steps))
+    if panel.kind is Kind.Lines:
+        assert any(level.word.startswith("alert") for level in panel.levels) == ("alert Graphpod" in panel.means)
+
+
+@pytest.mark.parametrize(("board", "panel"), PANELS, ids=lambda value: getattr(value, "title", None))
+def test_quantiles_stand_next_to_the_mean_and_those_of_whole_numbers_are_whole(board: Board, panel: Panel) -> None:
+    quantiles = [query.expr for query in panel.queries if "histogram_quantile" in query.expr]
+    if quantiles:
+        assert any("mean" in query.legend for query in panel.queries)
+    for expr in quantiles:
+        assert expr.startswith("ceil(") == (panel.unit in (Unit.Tokens, Unit.Number))
+
+
+@pytest.mark.parametrize(("board", "panel"), PANELS, ids=lambda value: getattr(value, "title", None))
+def test_counts_are_whole(board: Board, panel: Panel) -> None:
+    """A mean, a rate, or a share is no count."""
+    (made,) = [one for one in json.loads(grafana.render(board))["panels"] if one["title"] == panel.title]
+    assert made["fieldConfig"]["defaults"].get("decimals") == (0 if panel.unit is Unit.Count else None)
+    if panel.unit is Unit.Count:
+        assert not any(re.search(r"\brate\(|histogram_quantile|avg|_sum", query.expr) for query in panel.queries)
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
@@ -180,7 +225,7 @@ def test_a_variable_that_a_board_does_not_have_is_an_error() -> None:
 
 def test_a_series_is_called_by_its_legend_or_by_all_its_labels() -> None:
     labels = {"phase": "decode", "policy": "Full"}
-    assert called(Query("", "{{phase}} of {{pod}}"), labels) == "decode of "
+    assert called(Query("", "{{phase}} of {{pod}}"), labels) == "decode of"
     assert called(Query("", ""), labels) == "phase=decode, policy=Full"
 
 

@@ -10,7 +10,7 @@ from monitoring.boards import BOARDS
 from monitoring.boards.asking import Series, Span
 from monitoring.boards.drawn_panel import BARS, NAMED, Time, colours, draw_panel, runs
 from monitoring.boards.picture import Data, draw
-from monitoring.boards.row import Kind, Panel, Query, Tone, Unit, Word
+from monitoring.boards.row import Kind, Level, Panel, Query, Tone, Unit, Word
 from monitoring.boards.value_text import text
 
 SPAN = Span(end=100.0, length=60.0, scrape=15.0)
@@ -61,8 +61,31 @@ def test_series_that_are_left_out_are_counted() -> None:
 
 def test_zero_is_seen_and_a_limit_is_named() -> None:
     assert "0 all the time" in texts(LINES, series("a", 0, 0))
-    assert "limit 90%" in texts(replace(LINES, steps=((0.9, Tone.Bad),)), series("a", 0.5))
-    assert "goal 90%" in texts(replace(LINES, steps=((0.9, Tone.Good),)), series("a", 0.5))
+    figure, axes = plt.subplots()
+    draw_panel(axes, replace(LINES, levels=(Level(0.9, "alert below"),)), [series("a", 0.5)], Time(SPAN))
+    names = {line.get_label(): line for line in axes.lines}
+    assert names.keys() == {"a: 50%", "alert below 90%"}
+    assert (names["alert below 90%"].get_color(), names["alert below 90%"].get_linestyle()) == ("black", "--")
+    plt.close(figure)
+
+
+def test_a_series_that_has_ended_has_no_value_now() -> None:
+    old = Series("old", {}, ((50.0, 0.5), (51.0, 0.25)))
+    written = texts(LINES, old, series("new", 0.5, 0.75))
+    assert {"old: ended", "new: 75%"} <= set(written.split("\n"))
+
+
+def test_an_axis_has_one_unit_and_0_has_none() -> None:
+    assert [text(value, Unit.Seconds, largest=2) for value in (0, 0.5, 2)] == ["0", "0.5 s", "2 s"]
+    assert [text(value, Unit.Bytes, largest=2**21) for value in (0, 2**19)] == ["0", "0.5 MiB"]
+
+
+def test_counts_have_whole_ticks_and_states_hold_until_the_next() -> None:
+    figure, axes = plt.subplots()
+    draw_panel(axes, replace(LINES, unit=Unit.Count, stepped=True), [series("a", 0, 1)], Time(SPAN))
+    assert all(tick == round(tick) for tick in axes.get_yticks())
+    assert axes.lines[0].get_drawstyle() == "steps-post"
+    plt.close(figure)
 
 
 @pytest.mark.parametrize("kind", [Kind.Lines, Kind.Stacked])
@@ -94,6 +117,11 @@ def test_a_moment_is_marked_in_every_line_of_time_and_named_once(tmp_path: Path)
     figure, axes = plt.subplots()
     draw_panel(axes, LINES, [series("a", 1)], Time(SPAN, [(70.0, "start of x")]))
     assert list(axes.lines[-1].get_xdata()) == [-30, -30]
+    assert [one.get_text() for one in axes.texts if one.get_text() == "a"] == ["a"]
+    assert Time(SPAN, [(70.0, "start of x"), (80.0, "x is Ready")]).lettered() == [
+        ("a", 70.0, "start of x"),
+        ("b", 80.0, "x is Ready"),
+    ]
     plt.close(figure)
 
 
@@ -109,7 +137,7 @@ def test_a_table_has_a_row_for_each_series_and_no_two_words_in_one_place() -> No
 def test_a_band_has_a_colour_for_each_state() -> None:
     words = (Word(1, "Loading", Tone.Pale), Word(2, "Ready", Tone.Good), Word(3, "Failed", Tone.Bad))
     written = texts(replace(LINES, kind=Kind.Timeline, words=words), series("pod-1", 1, 2, 2))
-    assert {"  pod-1", "Loading", "Ready"} <= set(written.split("\n"))
+    assert {" pod-1", "Loading", "Ready"} <= set(written.split("\n"))
     assert "Failed" not in written
 
 

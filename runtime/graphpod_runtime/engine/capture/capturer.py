@@ -81,10 +81,12 @@ class Capturer:
                     capture.warm_seconds = clock.seconds
                     for done, size in enumerate(sorted(sizes, reverse=True), 1):
                         code = self._code(graph_policy, phase, size)
-                        capture.capture(CaptureSite(self.model, phase.value, size), code, self.page_size)
+                        try:
+                            with timed() as clock:
+                                capture.capture(CaptureSite(self.model, phase.value, size), code, self.page_size)
+                        finally:
+                            self.counters.observe("graphpod_graph_capture_duration_seconds", clock.seconds, **labels)
                         self.counters.add("graphpod_graph_captures_total", result="ok", **labels)
-                        took = capture.costs[-1].seconds
-                        self.counters.observe("graphpod_graph_capture_duration_seconds", took, **labels)
                         captured(done)
         except GraphError as error:
             self.counters.add("graphpod_graph_captures_total", result="error", **labels)

@@ -124,6 +124,9 @@ class _Clock:
 
 @contextmanager
 def timed() -> Iterator[_Clock]:
+    """Times what is done within, also if that raises."""
     clock, began = _Clock(), time.perf_counter()
-    yield clock
-    clock.seconds = time.perf_counter() - began
+    try:
+        yield clock
+    finally:
+        clock.seconds = time.perf_counter() - began

@@ -7,7 +7,7 @@ policy, sizes, memory) is read from it, so metrics and GET /warmup cannot differ
 
 import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -185,7 +185,7 @@ class Exporter(Collector):
         """One family a row of the table."""
         by_name: dict[str, list[Sample]] = {}
         # The engine's thread may add series meanwhile.
-        for sample in (*self._front.snapshot(), *list(self._engine.values()), *_reported(self._status.report)):
+        for sample in (*self._front.snapshot(), *list(self._engine.values()), *_reported(self._status)):
             by_name.setdefault(sample.name, []).append(sample)
         if WAITING in by_name:
             by_name[WAITING] = [Sample(WAITING, {}, self._waiting())]
@@ -213,10 +213,12 @@ class Exporter(Collector):
         return ()
 
 
-def _reported(report: Mapping[str, Any]) -> list[Sample]:
-    """The series that restate a warm-up report."""
-    series = Counters()
+def _reported(status: Status) -> list[Sample]:
+    """The series that restate a warm-up report, and when the warm-up had ended."""
+    series, report = Counters(), status.report
     backend = report["backend"]
+    if status.started_at is not None:
+        series.set("graphpod_ready_timestamp_seconds", status.started_at)
     series.set("graphpod_build_info", 1, version=report["engine"], torch=TORCH_VERSION, backend=backend)
     for state in State:
         series.set("graphpod_warmup_state", report["state"] == state, state=state.value)

@@ -38,6 +38,18 @@ def test_the_front_is_ready_once_the_engine_is_and_no_earlier(tmp_path: Path, st
     subject.loaded()
     subject.update(subject.report | {"state": state.value})
     assert subject.ready is (state is State.Ready)
+    assert (subject.started_at is not None) is subject.ready
+
+
+def test_when_a_start_ended_is_known_once_the_front_can_answer_and_does_not_change(tmp_path: Path) -> None:
+    subject = status(tmp_path)
+    subject.update(subject.report | {"state": State.Ready.value})
+    assert subject.started_at is None
+    subject.loaded()
+    ended = subject.started_at
+    subject.update(dict(subject.report))
+    assert ended is not None
+    assert subject.started_at == ended
 
 
 def test_open_prompts_may_hold_the_kv_cache_as_often_as_requests_are_open_for_each_that_runs(tmp_path: Path) -> None:
