@@ -30,7 +30,8 @@ from aiohttp import web
 from stubs.engine.answer import warmup
 from stubs.engine.fault import FaultError
 from stubs.engine.script import script
-from stubs.engine.story import SETTING_INVALID, Story, tell
+from stubs.engine.start import SETTING_INVALID, tell
+from stubs.engine.story import Story
 from stubs.engine.wish import ANNOTATIONS, Wish
 from stubs.fleet_api import Api, Change, Pod
 

@@ -22,7 +22,8 @@ from typing import Any
 
 from stubs.engine.answer import JSON, warmup
 from stubs.engine.fault import CHOICES, FORMS, FaultError, written
-from stubs.engine.story import CONFIG_INVALID, SETTING_INVALID, End, Story, tell
+from stubs.engine.start import CONFIG_INVALID, SETTING_INVALID, tell
+from stubs.engine.story import End, Story
 from stubs.engine.wish import ENVIRONMENT, Wish
 
 PLAIN = {"Content-Type": "text/plain; charset=utf-8"}

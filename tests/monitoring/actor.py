@@ -21,7 +21,8 @@ from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.report import CaptureCost
-from stubs.engine.story import POOL_BYTES, Scene, Story, tell
+from stubs.engine.start import tell
+from stubs.engine.story import POOL_BYTES, Scene, Story
 
 ADMIN_PORT = 8001
 START_SECONDS = 2.0

@@ -10,7 +10,8 @@ import yaml
 from monitoring.rules import ALERTS
 from monitoring.rules.file import groups, render
 from monitoring.rules.row import Alert
-from tests.monitoring.cases import CASES, Case, Fired
+from tests.monitoring.cases import CASES
+from tests.monitoring.cases.case import Case, Fired
 
 FIRES_WITHOUT_SERIES = {"GraphpodOperatorDown"}
 """It is about a series that is absent."""

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from stubs.engine.script import PROBE_SECONDS, script
-from stubs.engine.story import tell
+from stubs.engine.start import tell
 from tests.unit.stubs.test_engine_story import CONFIG
 
 CONTAINER = {

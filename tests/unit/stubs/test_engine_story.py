@@ -25,11 +25,11 @@ from graphpod_policy.metrics import METRICS
 from graphpod_runtime.front.requests.termination import Ending
 from graphpod_runtime.front.status import Status
 from graphpod_runtime.wire.report import StartStage, State
-from stubs.engine import story
+from stubs.engine import start, story
 from stubs.engine.answer import INSTEAD, warmup
 from stubs.engine.fault import CHOICES, FaultError
 from stubs.engine.process import Engine
-from stubs.engine.story import tell
+from stubs.engine.start import tell
 from stubs.engine.wish import ANNOTATIONS, ENVIRONMENT, Wish
 
 SECONDS = 10.0
@@ -73,8 +73,8 @@ def test_before_anything_happens_the_report_is_the_real_engine_s():
 
 def test_words_of_states_stages_and_codes_are_the_real_engine_s():
     assert [*CHOICES["state"], "Failed"] == [state.value for state in State]
-    assert list(story.SHARES) == [stage.value for stage in StartStage]
-    assert sum(story.SHARES.values()) == pytest.approx(1.0)
+    assert list(start.SHARES) == [stage.value for stage in StartStage]
+    assert sum(start.SHARES.values()) == pytest.approx(1.0)
     assert {code: name for code, name in story.NAMES.items() if code != 137} == {
         code.value: code.name for code in ExitCode if code.name in story.NAMES.values()
     }
