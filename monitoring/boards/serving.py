@@ -306,7 +306,7 @@ HOST_CACHE = Section(
             "Requests waiting for pages",
             "Requests whose first pass waits for copies of their pages, on average. Others decode meanwhile.",
             Kind.Lines,
-            Unit.Count,
+            Unit.Number,
             (Query(f"{_BY_POD} ({rate('graphpod_host_cache_request_wait_seconds_total')})", "{{pod}}"),),
             _NO_TIER,
             width=6,

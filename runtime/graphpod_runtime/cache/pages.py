@@ -19,6 +19,8 @@ class PageAllocator:
         """Pages to zero before their next owner writes to them: they may hold NaN."""
         self.drafted: set[int] = set()
         """Pages all of whose tokens a draft model has read, too. A page that is taken is none."""
+        self.unclean_drafts: set[int] = set()
+        """Pages of `unclean` that a copy has written: what a draft model has under them may hold NaN."""
 
     @property
     def available(self) -> int:
@@ -52,7 +54,8 @@ class PageAllocator:
             self.unclean.update(pages)
 
     def overwritten(self, pages: list[int]) -> None:
-        """Taken `pages` need no zeroing: all of each is written by a copy."""
+        """Taken `pages` need no zeroing: all of each is written by a copy, but for what a draft model has there."""
+        self.unclean_drafts.update(self.unclean.intersection(pages))
         self.unclean.difference_update(pages)
 
     def take_unclean(self) -> list[int]:

@@ -110,6 +110,7 @@ class Runner:
             self._draft_model = self._engine.seats.draft_model
         if self._draft_model is not None:
             self._draft_model.pages = self.pages
+            self._draft_model.budget = self.config.prefill_budget or self.config.prefill_chunk
         self._engine.model.body.register_forward_pre_hook(self._count_code_run)
         if Mode.Poison in self._engine.modes:
             engine = self._engine
@@ -132,7 +133,7 @@ class Runner:
         if self.host_tier is not None:
             poisons = self._poison is not None
             join(self.host_tier, batch, self.config.page_size, self.pages.unclean, everything=poisons)
-        if self.pages.unclean:
+        if self.pages.unclean or self.pages.unclean_drafts:
             self._clean_pages()
         if self._poison is not None:
             self._poison.spoil(batch)
@@ -248,10 +249,12 @@ class Runner:
         """Zeroes the pages that may hold NaN before a sequence writes to them: attention over NaN is NaN even where it
         is masked."""
         cache = self._engine.attention.cache
-        unclean = _on(cache.device, self.pages.take_unclean())
-        cache.fill(unclean, 0.0)
+        loaded, unclean = sorted(self.pages.unclean_drafts), self.pages.take_unclean()
+        self.pages.unclean_drafts.clear()
+        if unclean:
+            cache.fill(_on(cache.device, unclean), 0.0)
         if self._draft_model is not None:
-            self._draft_model.attention.cache.fill(unclean, 0.0)
+            self._draft_model.attention.cache.fill(_on(cache.device, [*unclean, *loaded]), 0.0)
 
     def _count_code_run(self, body: nn.Module, arguments: object) -> None:
         """Hook on the body. It does not ask what was chosen: a replay that runs the model's code counts, too."""

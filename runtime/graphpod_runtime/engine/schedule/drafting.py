@@ -2,11 +2,12 @@
 
 A pass over a sequence's latest token and n drafts gives it 1 to n + 1 tokens. How many is known when the pass lands.
 Until then the host takes pages for the most, and lets a sequence run on while the least leaves it room. Drafts never
-take a page that another sequence needs: where pages are short, there are fewer.
+take a page that another sequence needs: where pages are short, there are fewer. Nor does a sequence have drafts whose
+text the draft model has not read.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from collections.abc import Sequence as List
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from graphpod_policy import SpeculativeMethod
 from graphpod_runtime.engine.schedule.batch import DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.draft_reading import read_tokens, shared_out
 from graphpod_runtime.engine.schedule.kv_space import KvSpace
 from graphpod_runtime.engine.schedule.sequence import Flight, Sequence
 from graphpod_runtime.wire.messages import Logprob
@@ -24,10 +26,12 @@ Entry = TypeVar("Entry")
 @dataclass(frozen=True, slots=True)
 class DraftBatch(DecodeBatch):
     """A pass over drafts: `widths` rows of each sequence, its last token first, of which none beyond `rooms` tokens
-    counts. `ends` are the most tokens that a sequence can have."""
+    counts. `ends` are the most tokens that a sequence can have. A draft model reads `reads` tokens of each before it.
+    """
 
     widths: tuple[int, ...] = ()
     rooms: tuple[int, ...] = ()
+    reads: tuple[int, ...] = ()
 
     def by_row(self, entries: List[Entry]) -> tuple[Entry, ...]:
         """What is said of each sequence, once for each of its rows."""
@@ -55,6 +59,8 @@ class PlainReason(StrEnum):
 
     Batch = "Batch"
     """More sequences decode than drafts pay for."""
+    Behind = "Behind"
+    """The draft model has not read all of its text."""
     Grammar = "Grammar"
     """Its mask needs the token before on the host."""
     NothingFound = "NothingFound"
@@ -78,6 +84,10 @@ class Drafting:
     speculation: Speculation
     page_size: int
     max_model_len: int
+    drafted: Collection[int] | None = None
+    """Pages that a draft model has read; None: the method has no such model."""
+    budget: int = 0
+    """Tokens that it reads in front of a pass."""
     plain: Counter[PlainReason] = field(default_factory=Counter)
     """Rows of decode passes without drafts, by reason."""
 
@@ -85,6 +95,11 @@ class Drafting:
         """A pass over `sequences`, which have pages for their latest tokens at least. Those for drafts are taken from
         `kv` as long as more than `spare` are left."""
         reasons = [self._why_plain(one, len(sequences)) for one in sequences]
+        lacking = [0 if why else self._lacks(one) for one, why in zip(sequences, reasons, strict=True)]
+        reads = shared_out(lacking, self.budget)
+        for index, (lack, read) in enumerate(zip(lacking, reads, strict=True)):
+            if read < lack:
+                reasons[index] = PlainReason.Behind
         self.plain.update(reason for reason in reasons if reason is not None)
         widths = tuple(1 if reason else self.speculation.width for reason in reasons)
         for one, width in zip(sequences, widths, strict=True):
@@ -92,7 +107,7 @@ class Drafting:
             while last > len(one.pages) * self.page_size and kv.available > spare:
                 kv.grow(one)
         rooms = tuple(min(self._limit(one), len(one.pages) * self.page_size) for one in sequences)
-        return DraftBatch(sequences, tuple(one.length for one in sequences), widths, rooms)
+        return DraftBatch(sequences, tuple(one.length for one in sequences), widths, rooms, reads)
 
     def landed(self, batch: DraftBatch, yielded: DraftsYielded) -> list[int]:
         """`batch` has landed: the tokens of each sequence that have keys and values now. What is in flight behind it
@@ -118,6 +133,13 @@ class Drafting:
         if sequences > self.speculation.max_batch:
             return PlainReason.Batch
         return PlainReason.Grammar if sequence.grammar is not None else None
+
+    def _lacks(self, sequence: Sequence) -> int:
+        """Tokens in front of the latest that the draft model has not read."""
+        if self.drafted is None or not sequence.drafted_plainly:
+            return 0
+        end = sequence.length - 1
+        return end - read_tokens(sequence, end, self.drafted, self.page_size)
 
     def _limit(self, sequence: Sequence) -> int:
         """Tokens that are computed at most: behind the last one nothing follows."""

@@ -30,6 +30,7 @@ class Allocator(Protocol):
     """The allocator of KV pages, `cache.pages.PageAllocator`."""
 
     capacity: int
+    drafted: set[int]
 
     @property
     def available(self) -> int: ...

@@ -40,6 +40,7 @@ from collections.abc import Callable, Iterator
 from collections.abc import Sequence as List
 from typing import NamedTuple
 
+from graphpod_policy import SpeculativeMethod
 from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.engine.schedule.batch import (
     NOT_FINITE,
@@ -106,7 +107,14 @@ class Scheduler:
         """Sequences that ended because their logits were not finite."""
         self.drafting: Drafting | None = None
         if limits.speculation is not None:
-            self.drafting = Drafting(limits.speculation, limits.page_size, limits.max_model_len)
+            reads = limits.speculation.method is SpeculativeMethod.DraftModel
+            self.drafting = Drafting(
+                limits.speculation,
+                limits.page_size,
+                limits.max_model_len,
+                pages.drafted if reads else None,
+                limits.budget_while_decoding,
+            )
         drafts = self.drafting is not None
         self.kv = KvSpace(pages, limits.page_size, caching=limits.prefix_cache, drafting=drafts, host=host)
         self._eos_ids = frozenset(eos_ids)

@@ -95,7 +95,8 @@ class Sequence:
     """Tokens that a draft model has read once every launched pass has run, at least. It alone writes this and the next,
     but for a preemption."""
     drafted_plainly: bool = False
-    """Whether the latest pass of the sequence was one that the draft model had no part in."""
+    """Whether the draft model may lack more than the latest token: it had no part in the latest pass of the sequence,
+    or has not read all of its prompt."""
     flights: list[Flight] = field(default_factory=list)
     """Its passes in flight, of an engine with speculative decoding."""
     cached: int | None = None

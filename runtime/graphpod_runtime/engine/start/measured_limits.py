@@ -21,14 +21,19 @@ class MeasuredLimits:
     captured: Mapping[Phase, PhaseCapture]
     device_state: DeviceState
 
-    def prefill_budget(self) -> int:
-        """Tokens of a prefill pass between two decode passes; the chunk where a phase has no graphs."""
+    def prefill_budget(self, draft: DraftStart | None) -> int:
+        """Tokens of a prefill pass between two decode passes, which a draft model reads as well; the chunk where a
+        phase has no graphs."""
+
+        def seconds(size: int) -> float:
+            return self._seconds(Phase.Prefill, size) + (draft.reading_seconds(size) if draft is not None else 0.0)
+
         sizes = {phase: self._sizes(phase) for phase in Phase}
         if not all(sizes.values()):
             return self.config.prefill_chunk
         decode, ascending = self._seconds(Phase.Decode, sizes[Phase.Decode][-1]), sizes[Phase.Prefill]
         least = min(LEAST_BUDGET, ascending[-1])
-        prefill = ((size, self._seconds(Phase.Prefill, size)) for size in ascending if size >= least)
+        prefill = ((size, seconds(size)) for size in ascending if size >= least)
         return prefill_budget(decode, prefill, self.config.prefill_chunk)
 
     def draft_limit(self, draft: DraftStart | None) -> int:
@@ -43,7 +48,8 @@ class MeasuredLimits:
         return min(limit, most)
 
     def token_seconds(self) -> float:
-        """Of a prompt's token in the largest prefill pass."""
+        """Of a prompt's token in the largest prefill pass. A draft model reads what is loaded as well as what is
+        computed, so its time decides nothing."""
         if sizes := self._sizes(Phase.Prefill):
             return self._seconds(Phase.Prefill, sizes[-1]) / sizes[-1]
         size, attention = self.config.prefill_chunk, self.device_state.attention

@@ -254,7 +254,7 @@ class Starter:
                 self._warn(draft.check())
         measured = MeasuredLimits(self.config, captures.captured, device_state)
         if self.config.prefill_budget is None:
-            self.config = replace(self.config, prefill_budget=measured.prefill_budget())
+            self.config = replace(self.config, prefill_budget=measured.prefill_budget(draft))
         if (method := asked.features.speculative) is not None:
             given = asked.features.speculative_max_batch
             limit = given or measured.draft_limit(draft)
@@ -338,7 +338,9 @@ class Starter:
 
         def prefill() -> object:
             """The largest chunk, of requests that want log-probabilities of their prompts; logits of their answers,
-            and tokens drawn with grammars and every filter."""
+            and tokens drawn with grammars and every filter; the same chunk read by a draft model."""
+            if draft is not None:
+                draft.read_chunk()
             hidden = device_state.passes[Phase.Prefill].eager(inputs, attention.run, inputs.count)[0]
             logits = model.head(hidden[-config.max_batch :])
             scored = hidden[-rows_at_once(model.shape.vocab) :]

@@ -13,9 +13,14 @@ from safetensors.torch import load_file, save_file
 from graphpod_policy import ExitCode, KvCacheDtype, OnCaptureFailure, Policy, SpeculativeMethod
 from graphpod_runtime.base.errors import CaptureFailed
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.cache.host_tier import LoadCosts
+from graphpod_runtime.engine.forward.drafting.draft_model import DraftModel
 from graphpod_runtime.engine.offline import answers
+from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule.drafting import PlainReason
 from graphpod_runtime.engine.schedule.sampling import Sampling
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.start.drafting.draft_model import DraftStart
 from tests.unit.runtime.conftest import random_prompts, write_llama
 from tests.unit.runtime.engine.test_speculation import POLICIES, SAMPLINGS, Served, texts, waves
@@ -131,6 +136,62 @@ def test_what_was_decoded_without_drafts_is_read_before_the_next_draft(started: 
     assert served.scheduler.kv.hit_tokens > 100
     more, right = counted(runner)
     assert right - accepted == more - proposed > 20
+
+
+def test_what_it_has_not_read_is_read_in_bounded_parts_and_until_then_decoded_plainly(
+    started: Start, llama_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = random_prompts(4, shortest=25, longest=30)
+    plain = answers(started(), prompts, 40, ignore_eos=True)
+    runner = started(**drafted_by(llama_folder, speculative_max_batch=2), decode_sizes=(1, 2, 4, 8))
+    served, draft = Served(runner), runner.engine.seats.draft_model  # type: ignore[union-attr]
+    drafting = served.scheduler.drafting
+    assert draft is not None
+    assert drafting is not None
+    for index, prompt in enumerate(prompts):
+        served.submit(str(index), prompt, 40, ignore_eos=True)
+    served.drain()
+    assert drafting.plain[PlainReason.Batch] > 100, "they were too many for drafts"
+    drafting.budget = draft.budget = 5
+    drafting.plain.clear()
+    reads, read = list[int](), draft.read
+    monkeypatch.setattr(DraftModel, "read", lambda self, inputs: (reads.append(inputs.count), read(inputs)))
+    text = [*prompts[0], *plain[0].tokens[:38]]
+    served.submit("again", text, 30, ignore_eos=True)
+    served.drain()
+    cached = served.scheduler.kv.hit_tokens
+    assert cached >= 60
+    assert served.got["again"][:2] == list(plain[0].tokens[38:])
+    assert max(reads) == 5
+    assert sum(reads) >= len(text) - 30, "the prompt itself was read when it was computed"
+    assert len(reads) - 2 <= drafting.plain[PlainReason.Behind] <= len(reads), "a pass for each part"
+    assert drafting.plain[PlainReason.Batch] == 0
+    proposed, accepted = counted(runner)
+    assert accepted == proposed > 10
+
+
+def test_what_came_back_from_the_host_is_not_read(started: Start, llama_folder: Path) -> None:
+    """A loaded page has none of the draft model's keys and values: it reads the text again, and is right then."""
+    runner = started(host_cache_bytes=4 << 20, **drafted_by(llama_folder))
+    tier, draft = runner.host_tier, runner.engine.seats.draft_model  # type: ignore[union-attr]
+    assert tier is not None
+    assert draft is not None
+    tier.costs = LoadCosts(0.0, 0.0, 1.0)
+    taken = runner.pages.take(runner.pages.available - 40)
+    plain, drafted = Served(started()), Served(runner)
+    drafted.scheduler = Scheduler(runner.pages, drafted.scheduler.limits, runner.eos_ids, tier)
+    drafted.run_ahead = RunAhead(drafted.scheduler, runner)
+    prompts = random_prompts(3, shortest=60, longest=70)
+    for served in (plain, drafted):
+        for number in range(2):
+            for index, prompt in enumerate(prompts):
+                served.submit(f"{number}.{index}", [*prompt, number], 20, ignore_eos=True)
+                served.drain()
+    assert drafted.got == plain.got
+    assert tier.loaded > 20
+    proposed, accepted = counted(runner)
+    assert accepted >= 0.99 * proposed > 0
+    runner.pages.free(taken)
 
 
 def test_memory_of_both_models_is_counted(started: Start, llama_folder: Path, smaller: Path) -> None:

@@ -83,12 +83,14 @@ class DraftingSeats:
         self._settle(sequences, batch.rooms)
         self._plan(sequences, widths)
         drafts = found = None
+        if self.draft_model is not None:
+            self.draft_model.catch_up(batch)
         if max(widths) > 1:
             pages = max(len(one.pages) for one in sequences)
-            if self.draft_model is not None:
-                self.draft_model.catch_up(batch)
             found = self.proposer.propose(self.state, self._seats, self.slot_tokens(), pages)
             drafts = found.drafts
+            if self.draft_model is not None:
+                self.draft_model.drafts(batch)
         elif self.draft_model is not None:
             self.draft_model.skipped(sequences)
         real = read(self.state, self._seats, self._places, drafts, self.slot_tokens(), self._into)

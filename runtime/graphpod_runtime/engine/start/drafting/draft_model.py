@@ -38,6 +38,7 @@ from graphpod_runtime.engine.capture.phase_capture import timed
 from graphpod_runtime.engine.forward.drafting.draft_model import DraftModel
 from graphpod_runtime.engine.forward.drafting.draft_steps import DraftSteps
 from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded, new_cache
 from graphpod_runtime.engine.start.limits.draft_limit import PAYS_FOR_A_MODEL, draft_limit
@@ -123,6 +124,14 @@ class DraftStart:
     def bind(self, cache: KvCache) -> None:
         """The cache that sequences read and write."""
         self.model.attention.bind(cache)
+
+    def read_chunk(self) -> None:
+        """Reads the largest chunk of a prompt, onto the scratch page."""
+        self._read(self._config.prefill_chunk)
+
+    def reading_seconds(self, tokens: int) -> float:
+        """Of so many of a prompt."""
+        return seconds_of(partial(self._read, tokens), self._device_state.place.wait)
 
     def compile(self, cache: CompileCache) -> str | None:
         """The halves of its layers, where they can be compiled: a pass of one row runs each. Why they cannot;
@@ -245,6 +254,9 @@ class DraftStart:
         """The code of a size, uncaptured, over seats of padding."""
         self._steps.load(self._padding(size), size)
         self._steps.code(size)(self.model.attention.run)
+
+    def _read(self, tokens: int) -> None:
+        self.model.read(dummy_inputs(Phase.Prefill, tokens, self._config.page_size, self._device_state.device))
 
     def _padding(self, count: int) -> torch.Tensor:
         return torch.full((count,), len(self._seats.state) - 1, device=self._seats.state.device)
