@@ -101,6 +101,52 @@ def test_a_pass_that_met_code_without_a_compilation_has_that_reason(started: Cal
     assert value(FALLBACKS, reason="Recompiled") == value(FALLBACKS) == value(EAGER) > 0
 
 
+def test_counters_equal_a_hand_count_of_scripted_passes(started: Callable[..., Runner]) -> None:
+    """Prompts of 3, 8, 5 and 20 tokens, one at a time, then three of 2 tokens at once; three tokens each:
+    the first comes from prefill, two from decode passes. Prefill has graphs of 4 and 8 rows, decode of 1 and 2.
+    """
+    runner = started(prefill_sizes=(4, 8), decode_sizes=(1, 2))
+    for length in (3, 8, 5, 20):
+        generate(runner, random_prompts(1, shortest=length, longest=length), 3, ignore_eos=True)
+    generate(runner, random_prompts(3, shortest=2, longest=2), 3, ignore_eos=True)
+
+    def counted(name: str, phase: str, *labels: str) -> dict[str, float]:
+        """What is not 0, by the values of these labels."""
+        found = {
+            " ".join(sample.labels[label] for label in labels): sample.value
+            for sample in runner.counters.snapshot()
+            if sample.name == f"graphpod_{name}" and sample.labels["phase"] == phase and sample.value
+        }
+        return dict(sorted(found.items()))
+
+    hand_counted = {
+        # 3 of 4, 8 of 8, 5 of 8, 20: too many, 3 × 2 of 8
+        "prefill": {
+            ("forward_passes_total", "policy"): {"Breakable": 4, "Disabled": 1},
+            ("graph_replays_total",): {"": 4},
+            ("graph_fallbacks_total", "reason"): {"SizeAboveLadder": 1},
+            ("eager_passes_total",): {"": 1},
+            ("graph_tokens_total", "kind"): {"padding": 1 + 0 + 3 + 2, "real": 3 + 8 + 5 + 6},
+            ("graph_size_replays_total", "size"): {"4": 1, "8": 3},
+            ("graph_size_padding_tokens_total", "size"): {"4": 1, "8": 0 + 3 + 2},
+            ("graph_requested_rows",): {"": 3 + 8 + 5 + 6},
+        },
+        # four times two passes of one sequence, and two of three sequences: too many
+        "decode": {
+            ("forward_passes_total", "policy"): {"Disabled": 2, "Full": 8},
+            ("graph_replays_total",): {"": 8},
+            ("graph_fallbacks_total", "reason"): {"SizeAboveLadder": 2},
+            ("eager_passes_total",): {"": 2},
+            ("graph_tokens_total", "kind"): {"real": 8},
+            ("graph_size_replays_total", "size"): {"1": 8},
+            ("graph_size_padding_tokens_total", "size"): {},
+            ("graph_requested_rows",): {"": 8},
+        },
+    }
+    for phase, table in hand_counted.items():
+        assert {key: counted(key[0], phase, *key[1:]) for key in table} == table
+
+
 def test_rows_are_counted_as_real_and_padding(started: Callable[..., Runner]) -> None:
     runner = started(decode=Policy.Disabled)
     generate(runner, [[5] * 13], 1)
