@@ -59,6 +59,8 @@ LABELS = (
 )
 """Columns of a table, where the series have them."""
 
+NEAR = 0.02
+"""Of the time shown: letters of marks have no room nearer to one another."""
 Marks = Sequence[tuple[float, str]]
 """Unix times, and what happened."""
 
@@ -77,6 +79,16 @@ class Time:
     def lettered(self) -> list[tuple[str, float, str]]:
         """The marks with a letter each, in their order: what stands at their lines, and what that means."""
         return [(chr(ord("a") + place % 26), moment, what) for place, (moment, what) in enumerate(self.marks)]
+
+    def together(self) -> list[tuple[str, list[float]]]:
+        """The letters and moments of marks, those that are too near one another for a letter each in one."""
+        found: list[tuple[str, list[float]]] = []
+        for letter, moment, _ in self.lettered():
+            if found and moment - found[-1][1][-1] < NEAR * self.span.length:
+                found[-1] = (found[-1][0] + letter, [*found[-1][1], moment])
+            else:
+                found.append((letter, [moment]))
+        return found
 
 
 def height(panel: Panel, series: list[Series]) -> float:
@@ -170,14 +182,14 @@ def _stacked(axes: Axes, panel: Panel, series: list[Series], time: Time) -> None
 
 def colours(panel: Panel, series: list[Series]) -> list[str | tuple[float, ...]]:
     """A colour for each. By the name alone, as a line has its limits as lines; of one tone there are shades."""
-    tones = [None if one.zero else Tone.Line if one.dashed else panel.named(one.name) for one in series]
+    tones = [None if _silent(panel, one) else Tone.Line if one.dashed else panel.named(one.name) for one in series]
     taken = {COLOURS[tone] for tone in tones if tone}
     free = [colour for colour in PALETTE if colour not in taken]
     seen: dict[Tone | None, int] = {}
     found: list[str | tuple[float, ...]] = []
     for one, tone in zip(series, tones, strict=True):
-        place = seen[tone] = seen.get(tone, -1) + (not one.zero)
-        if one.zero:
+        place = seen[tone] = seen.get(tone, -1) + (not _silent(panel, one))
+        if _silent(panel, one):
             found.append(ZERO)
         elif tone:
             found.append(_shade(COLOURS[tone], place / max(tones.count(tone) - 1, 1)))
@@ -198,14 +210,19 @@ def _most(series: list[Series], number: int) -> list[Series]:
 
 def _labels(panel: Panel, series: list[Series], time: Time) -> list[str | None]:
     """What stands in the legend for each: the name and the value at the end, of the largest series that are not 0."""
-    named = _most([one for one in series if not one.zero], NAMED)
+    named = _most([one for one in series if not _silent(panel, one)], NAMED)
     now = ["ended" if one.ended(time.span) else text(one.latest, panel.unit) for one in series]
     return [f"{one.name}: {value}" if one in named else None for one, value in zip(series, now, strict=True)]
 
 
-def _left_out(series: list[Series]) -> str | None:
+def _silent(panel: Panel, one: Series) -> bool:
+    """Whether the legend leaves it out, as it is 0 throughout."""
+    return one.zero and not panel.zeros_count
+
+
+def _left_out(panel: Panel, series: list[Series]) -> str | None:
     """What the legend says of series that it does not name."""
-    zero = sum(one.zero for one in series)
+    zero = sum(_silent(panel, one) for one in series)
     more = len(series) - zero - NAMED
     said = [f"{more} smaller ones"] if more > 0 else []
     said += [f"{zero} that {'is' if zero == 1 else 'are'} 0 throughout"] if 0 < zero < len(series) else []
@@ -218,10 +235,10 @@ def _columns(panel: Panel, labels: Iterable[str]) -> int:
 
 
 def _legend_lines(panel: Panel, series: list[Series]) -> int:
-    named = _most([one for one in series if not one.zero], NAMED)
+    named = _most([one for one in series if not _silent(panel, one)], NAMED)
     values = (f"{one.name}: {text(one.latest, panel.unit)}" for one in named)
     labels = [*values, *(f"{level.word} {text(level.value, panel.unit)}" for level in panel.levels)]
-    return math.ceil(len(labels) / _columns(panel, labels)) + (_left_out(series) is not None)
+    return math.ceil(len(labels) / _columns(panel, labels)) + (_left_out(panel, series) is not None)
 
 
 def _axes_of_time(axes: Axes, panel: Panel, series: list[Series], time: Time) -> None:
@@ -242,7 +259,7 @@ def _axes_of_time(axes: Axes, panel: Panel, series: list[Series], time: Time) ->
     axes.grid(alpha=0.3)
     _time_axis(axes, time)
     if labels := axes.get_legend_handles_labels()[1]:
-        _legend(axes, _columns(panel, labels), _left_out(series))
+        _legend(axes, _columns(panel, labels), _left_out(panel, series))
 
 
 def _legend(axes: Axes, columns: int, title: str | None = None) -> None:
@@ -256,11 +273,12 @@ def _time_axis(axes: Axes, time: Time) -> None:
     axes.set_xlim(-time.span.length, 0)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} s" if value else "now"))
-    for letter, moment, _ in time.lettered():
-        axes.axvline(time.at(moment), color="0.2", linestyle=":", linewidth=1.2)
+    for letters, moments in time.together():
+        for moment in moments:
+            axes.axvline(time.at(moment), color="0.2", linestyle=":", linewidth=1.2)
         axes.annotate(
-            letter,
-            (time.at(moment), 1),
+            letters,
+            (time.at((moments[0] + moments[-1]) / 2), 1),
             (0, 1),
             ("data", "axes fraction"),
             "offset points",

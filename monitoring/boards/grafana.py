@@ -112,7 +112,7 @@ def _panel(panel: Panel) -> Built:
     for pattern, tone in reversed(panel.tones):  # of two overrides the last counts
         colour = model.DynamicConfigValue(id_val="color", value={"mode": mode, "fixedColor": tone.value})
         made.override_by_regexp(f"/^(?:{pattern})$/", [colour])
-    if panel.kind in _OF_TIME:
+    if panel.kind in _OF_TIME and not panel.zeros_count:
         out = model.DynamicConfigValue("custom.hideFrom", {"legend": True, "tooltip": True, "viz": False})
         made.with_override(ZERO, [out])
     if panel.words:

@@ -314,17 +314,17 @@ LADDER = Section(
         ),
         Panel(
             "Sizes that no pass used",
-            "Captured sizes without a replay within the time shown. They cost warm-up and memory.",
+            "Captured sizes without a replay within the time shown. They cost warm-up and memory. Good: 0.",
             Kind.Bars,
             Unit.Count,
             (
                 Query(
-                    "count by (phase) (sum by (phase, size) "
-                    f"(increase({selected('graphpod_graph_size_replays_total')}[$__range])) == 0)",
+                    "sum by (phase) (sum by (phase, size) "
+                    f"(increase({selected('graphpod_graph_size_replays_total')}[$__range])) == bool 0)",
                     "{{phase}}",
                 ),
             ),
-            "Empty if every size was used.",
+            "Empty if no phase has graphs.",
         ),
         Panel(
             "Segments of a pass",

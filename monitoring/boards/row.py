@@ -14,7 +14,7 @@ UNSCRAPED = "Empty only if Prometheus does not scrape what is chosen above."
 """Of a panel whose series exist from the start."""
 INTERPOLATED = (
     "Quantiles (p50, p95, p99) are estimates between two bounds of a histogram: of few values they may be above the "
-    "largest one. The mean is exact."
+    "largest one, and none is above the last bound. The mean is exact."
 )
 """Of a panel with quantiles."""
 
@@ -125,6 +125,11 @@ class Panel:
     words: tuple[Word, ...] = ()
     stepped: bool = False
     """Whether a value holds until the next one: no slopes between them."""
+
+    @property
+    def zeros_count(self) -> bool:
+        """Whether a series that is 0 throughout says something: series should be above a level."""
+        return any(level.word in (GOAL, ALERT_BELOW, LOOK_BELOW) for level in self.levels)
 
     def named(self, name: str) -> Tone | None:
         """Of a series of this name; None if nothing is said about the name."""

@@ -1,12 +1,14 @@
 """The board of warm-up's cost: seconds and bytes by stage and size, cold against cached, and restarts."""
 
 from monitoring.boards.row import (
+    GOAL,
     LOWEST,
     OF_SERVICES,
     POD_MARKS,
     STAGES,
     Board,
     Kind,
+    Level,
     Panel,
     Query,
     Section,
@@ -86,6 +88,7 @@ START = Section(
                 Query(f"max by (namespace, pod) ({selected('graphpod_warmup_progress_ratio')})", "{{pod}} both"),
             ),
             width=12,
+            levels=(Level(1, GOAL),),
             stepped=True,
         ),
     ),

@@ -69,6 +69,12 @@ def test_zero_is_seen_and_a_limit_is_named() -> None:
     plt.close(figure)
 
 
+def test_a_zero_below_what_is_aimed_at_is_named() -> None:
+    below = replace(LINES, levels=(Level(0.9, "alert below"),))
+    assert "a: 0%" in texts(below, series("a", 0, 0))
+    assert "a: 0%" not in texts(replace(LINES, levels=(Level(0.9, "alert above"),)), series("a", 0, 0))
+
+
 def test_a_series_that_has_ended_has_no_value_now() -> None:
     old = Series("old", {}, ((50.0, 0.5), (51.0, 0.25)))
     written = texts(LINES, old, series("new", 0.5, 0.75))
@@ -122,6 +128,8 @@ def test_a_moment_is_marked_in_every_line_of_time_and_named_once(tmp_path: Path)
         ("a", 70.0, "start of x"),
         ("b", 80.0, "x is Ready"),
     ]
+    near = Time(SPAN, [(70.0, "x"), (70.5, "y"), (80.0, "z")])
+    assert near.together() == [("ab", [70.0, 70.5]), ("c", [80.0])]
     plt.close(figure)
 
 
