@@ -50,6 +50,8 @@ class LocalOptions:
     quantization: Quantization | None = None
     max_model_len: int | None = None
     max_batch: int | None = None
+    prefill_budget: int | None = None
+    """Tokens; None: measured at the start."""
     prefill: Policy = Policy.Auto
     decode: Policy = Policy.Auto
     speculative: SpeculativeMethod | None = None
@@ -70,6 +72,7 @@ class LocalOptions:
             quantization=options.quantization,
             max_model_len=options.max_model_len,
             max_batch=options.max_batch,
+            prefill_budget=options.prefill_budget,
             prefill=options.prefill,
             decode=options.decode,
             speculative=options.speculative,
@@ -110,6 +113,13 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             type=int,
             metavar="SEQUENCES",
             help="default: 256 on a GPU as far as the KV cache holds them, else 8",
+        ),
+        parser.add_argument(
+            "--prefill-budget",
+            type=number(int, 1, 1 << 20),
+            metavar="TOKENS",
+            help="prompt tokens between two decode passes: more answer sooner, fewer stream more evenly; "
+            "default: as many as delay a decode by twice its time, measured at the start",
         ),
         parser.add_argument("--prefill", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
         parser.add_argument("--decode", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
@@ -188,6 +198,7 @@ def local_config(
         resolve(features, request),
         model=ModelConfig(options.name or options.model.resolve().name, str(options.model.resolve())),
         dtype=None if options.dtype == AUTO else options.dtype,
+        prefill_budget=options.prefill_budget,
         serving=serving or ServingConfig(),
     )
 

@@ -1,13 +1,14 @@
 """The engine's loop: commands in, one pass, events out, until it drains."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from graphpod_policy import EngineConfig
 from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.engine.grammars import Grammars
+from graphpod_runtime.engine.headway import Headway
 from graphpod_runtime.engine.run_ahead import Launching, RunAhead
 from graphpod_runtime.engine.schedule.batch import NOTHING_LEFT
 from graphpod_runtime.engine.schedule.kv_space import Allocator
@@ -78,9 +79,11 @@ class Loop:
         link: Link,
         beat: Callable[[], None],
         awake: float = 0.0,
+        *,
+        runs_behind: bool = False,
     ) -> None:
         """`beat` is called once a turn: silence means that a pass is stuck. `awake`: seconds without work before the
-        loop sleeps.
+        loop sleeps. `runs_behind`: launches return before the device has run them.
         """
         self._runner = runner
         path = Path(runner.config.model.path)
@@ -103,7 +106,8 @@ class Loop:
         self._metrics = ServingMetrics(
             runner.counters, self.scheduler, capacity, config.model.name, lambda: self.grammars.waiting
         )
-        self._pipeline = RunAhead(self.scheduler, runner, self._planned)
+        self._headway = Headway()
+        self._pipeline = RunAhead(self.scheduler, runner, self._planned, self._headway if runs_behind else None)
 
     @property
     def busy(self) -> bool:
@@ -122,7 +126,7 @@ class Loop:
         """One round: every command that came, one pass, one frame of events."""
         self._beat()
         events: list[Event] = []
-        for command in self._link.poll(self._patience()):
+        for command in self._commands():
             events += self._obey(command)
         if self.grammars.waiting:
             for found in self.grammars.compiled():
@@ -146,6 +150,12 @@ class Loop:
             # Counters first: who reads the metrics after its answer finds its request counted.
             events.insert(0, self._counters())
         self._link.send(events)
+
+    def _commands(self) -> Iterator[Command]:
+        """Those that come before the next pass is to be launched."""
+        yield from self._link.poll(self._patience())
+        while left := self._headway.left:
+            yield from self._link.poll(0.0 if self._awake else left)
 
     def _patience(self) -> float:
         """Seconds to wait for a command."""

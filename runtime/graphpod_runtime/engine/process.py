@@ -96,9 +96,9 @@ def _serve(config: EngineConfig, link: EngineEnd, pulse: Pulse, make_runner: Mak
     # What the start made lives as long as the process: the collector need not walk it again.
     gc.collect()
     gc.freeze()
-    spare = config.features.device is Device.Cuda and len(os.sched_getaffinity(0)) >= CORES_TO_SPARE
-    awake = AWAKE_SECONDS if spare else 0.0
-    loop = Loop(runner, link, lambda: pulse.beat("Ready"), awake)
+    cuda = config.features.device is Device.Cuda
+    awake = AWAKE_SECONDS if cuda and len(os.sched_getaffinity(0)) >= CORES_TO_SPARE else 0.0
+    loop = Loop(runner, link, lambda: pulse.beat("Ready"), awake, runs_behind=cuda)
     try:
         loop.grammars.compiler.prepare()
     except GrammarsUnavailable as error:

@@ -6,6 +6,7 @@ never more than one token behind. What chooses the tokens of a pass may have to 
 grammars do: it is launched behind the pass, once they have landed.
 """
 
+import time
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -13,6 +14,7 @@ from graphpod_runtime.engine.schedule.batch import Batch, Yielded
 from graphpod_runtime.engine.schedule.scheduler import Progress, Scheduler
 
 LaunchedPass = TypeVar("LaunchedPass")
+Watched = TypeVar("Watched", contravariant=True)
 
 
 class Launching(Protocol[LaunchedPass]):
@@ -29,15 +31,27 @@ class Launching(Protocol[LaunchedPass]):
     def land(self, flight: LaunchedPass) -> Yielded: ...
 
 
+class Watch(Protocol[Watched]):
+    """Who hears of launches and landings, as `engine.headway.Headway` does."""
+
+    def launched(self, flight: Watched, seconds: float) -> None: ...
+    def landed(self, flight: Watched) -> None: ...
+
+
 class RunAhead(Generic[LaunchedPass]):
     """A scheduler and a runner, in turns."""
 
     def __init__(
-        self, scheduler: Scheduler, runner: Launching[LaunchedPass], planned: Callable[[], None] = lambda: None
+        self,
+        scheduler: Scheduler,
+        runner: Launching[LaunchedPass],
+        planned: Callable[[], None] = lambda: None,
+        watch: Watch[LaunchedPass] | None = None,
     ) -> None:
         """`planned` is called between the plan of a pass and its launch."""
         self.scheduler = scheduler
         self._planned = planned
+        self._watch = watch
         self._runner = runner
         self._flight: tuple[Batch, LaunchedPass] | None = None
         self.waits = False
@@ -62,12 +76,21 @@ class RunAhead(Generic[LaunchedPass]):
         return progress
 
     def _launch(self) -> tuple[Batch, LaunchedPass] | None:
+        began = time.perf_counter()
         batch = self.scheduler.next()
         self._planned()
-        return None if batch is None else (batch, self._runner.launch(batch))
+        if batch is None:
+            return None
+        flight = self._runner.launch(batch)
+        if self._watch is not None:
+            self._watch.launched(flight, time.perf_counter() - began)
+        return batch, flight
 
     def _land(self, flight: tuple[Batch, LaunchedPass] | None) -> list[Progress]:
         if flight is None:
             return []
         batch, launched = flight
-        return self.scheduler.advance(batch, self._runner.land(launched))
+        yielded = self._runner.land(launched)
+        if self._watch is not None:
+            self._watch.landed(launched)
+        return self.scheduler.advance(batch, yielded)

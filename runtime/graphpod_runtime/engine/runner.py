@@ -1,7 +1,6 @@
 """The runner: owns model, KV cache and graphs; turns a batch into one forward pass and its next tokens.
 
-A pass is launched and lands later: between the two the host plans the next one. The runner never sees a queue. The loop
-decides what runs; the runner decides how: on a graph, or eagerly for one reason.
+A pass is launched and lands later. The loop decides what runs; the runner decides how: on a graph, or eagerly.
 Every pass that lands counts twice, in places that do not know of each other: the choice of its graph counts the replay
 or the fallback, a hook on the model's body counts passes that really ran eagerly.
 """
@@ -51,7 +50,6 @@ class Runner:
     pages: PageAllocator
     eos_ids: tuple[int, ...]
     host_tier: HostTier | None
-    """Of the KV cache."""
     vocabulary: int
     """Rows of the model's embedding: token ids are below it."""
 
@@ -95,12 +93,11 @@ class Runner:
         device = self._engine.device
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._slot_tokens = self._engine.attention.cache.slot_tokens
-        draw, context = drawer_for(device), self.config.max_model_len
+        draw, context, answers = drawer_for(device), self.config.max_model_len, self.config.max_batch
         assert context is not None, "a start has derived it"
+        assert answers is not None, "a start has derived it"
         at_once = rows_at_once(self.vocabulary, context)
         self._sampler = Sampler(draw, device, self.eos_ids, at_once)
-        assert self.config.max_batch is not None, "a start has derived it"
-        answers = self.config.max_batch
         self._masks = Masks(answers, answers * width, self.vocabulary, self.eos_ids, device, self.counters)
         self.host_tier = self._engine.host_tier
         self._step = self._decode
@@ -127,8 +124,7 @@ class Runner:
     @torch.no_grad()
     def launch(self, batch: Batch, given: List[int] | None = None) -> LaunchedPass:
         """Puts the pass of `batch`, the next token of each of its sequences and the log-probabilities that were asked
-        for in line on the device. Passes land in their order. Later passes go on from the tokens that it chooses, or
-        from those that are `given` for its chunks or sequences.
+        for in line on the device. Passes land in their order. Later ones go on from its tokens, or from those `given`.
         """
         if self.host_tier is not None:
             poisons = self._poison is not None

@@ -301,3 +301,23 @@ def test_a_pass_counts_the_tokens_that_it_yields_and_the_prompts_that_it_complet
     assert sum(latest["graphpod_request_max_tokens"].buckets) == 2
     assert latest["graphpod_request_max_tokens"].value == 4 + 2
     assert latest["graphpod_request_prefill_computed_tokens"].value == 3 + 5
+
+
+class Headway:
+    """So many looks find time left."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    @property
+    def left(self) -> float:
+        self.looks -= 1
+        return float(self.looks >= 0)
+
+
+def test_what_comes_while_the_device_is_busy_is_part_of_the_next_pass() -> None:
+    link = ListLink([Submit("a", [1], 3)], [], [Submit("b", [1], 3)], [Submit("late", [1], 3)])
+    loop = Loop(CountingRunner(), link, lambda: None)
+    loop._headway = Headway(looks=2)  # type: ignore[assignment]
+    loop.turn()
+    assert loop.scheduler.running == 2

@@ -1,0 +1,69 @@
+"""How long the next pass need not be launched yet, because the device computes the one before it.
+
+What runs in a pass is decided when it is launched. Launched at once, it would be decided a whole pass early, and a
+request that comes meanwhile would wait for two passes. So a launch waits until the device has only as much left to do
+as the host needs to plan and launch: late enough for what comes, early enough that the device never waits.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from graphpod_policy import FallbackReason, Phase
+from graphpod_runtime.engine.forward.launched_pass import Ran
+
+MARGIN = 0.0005
+"""Seconds that the device should have left to do when a launch is complete."""
+LATEST = 8
+"""Passes and launches of a kind by which the next one is foreseen: the fastest pass, the slowest launch."""
+
+
+Kind = tuple[Phase, int | FallbackReason]
+"""The graph that a pass replays, or why it replays none: passes of one kind take about the same time."""
+
+
+class Flight(Protocol):
+    """What it needs of a launched pass."""
+
+    ran: Ran
+
+    @property
+    def device_seconds(self) -> float:
+        """The device's time for it, once it has landed."""
+
+
+class Headway:
+    """Foresees by what was measured, for a device that works while the host does not wait for it."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._passes: dict[Kind, deque[float]] = {}
+        self._launches: dict[Kind, deque[float]] = {}
+        self._line: list[Kind] = []
+        """The kinds of the passes that are launched and have not landed, in their order."""
+        self._due = 0.0
+
+    def launched(self, flight: Flight, seconds: float) -> None:
+        """A pass is in line on the device; to plan and launch it took the host so long."""
+        kind = (flight.ran.phase, flight.ran.choice)
+        self._launches.setdefault(kind, deque(maxlen=LATEST)).append(seconds)
+        self._line.append(kind)
+        self._look()
+
+    def landed(self, flight: Flight) -> None:
+        """The first pass of the line has landed."""
+        self._passes.setdefault(self._line.pop(0), deque(maxlen=LATEST)).append(flight.device_seconds)
+        self._look()
+
+    @property
+    def left(self) -> float:
+        """Seconds until the next pass is to be launched; 0 where it is due, or the running one is of no known kind."""
+        return max(0.0, self._due - self._clock())
+
+    def _look(self) -> None:
+        """The device begins the one pass of the line now, or it has two, or none."""
+        known = self._passes.get(self._line[0]) if len(self._line) == 1 else None
+        # A pass in segments has the device busy long before all of it is launched: whole graphs show the host's pace.
+        host = min(map(max, self._launches.values()), default=0.0)
+        self._due = self._clock() + min(known) - host - MARGIN if known else 0.0
