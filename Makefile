@@ -41,7 +41,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: help demo demo-down test check lint truth schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring boards alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: eagle-head help demo demo-down test check lint truth schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring boards alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -98,6 +98,11 @@ bench: export OMP_NUM_THREADS := $(shell nproc)
 bench: venv ## prefill and decode on this machine, as ratios, and a chat over HTTP; results in benchmarks/results
 	@model="$$($(RUN) -m demo.weights | tail -n 1)"; $(RUN) -m benchmarks.cpu_generate --model "$$model"; \
 		$(VENV)/bin/graphpod-engine bench serve --model "$$model" --suite cpu --again --json benchmarks/results/bench_serve_cpu.json
+
+# On a GPU: DEVICE=cuda RUN=python3, in an environment with torch's CUDA build; WEIGHTS=DIR is SmolLM2's folder there.
+eagle-head: DEVICE ?= cpu
+eagle-head: $(if $(filter cuda,$(DEVICE)),,venv) ## trains the EAGLE head of SmolLM2 on its own answers, in heads/; goes on where it was interrupted
+	@$(RUN) -m heads --device $(DEVICE) --model "$(or $(WEIGHTS),$$($(RUN) -m demo.weights | tail -n 1))" $(HEAD)
 
 # Another model: make bench-graphs MODEL=/path/to/folder; on a GPU: graphpod-engine bench graphs --help
 bench-graphs: export OMP_NUM_THREADS := $(shell nproc)

@@ -17,7 +17,7 @@ from truth.jobs import run as in_processes
 from truth.matrix import Matrix, Tell, run
 from truth.report.page import PAGE, page
 from truth.report.result import Result, provenance
-from truth.scenarios import DRAFT_MODEL, SCENARIOS
+from truth.scenarios import DRAFT_MODEL, EAGLE, SCENARIOS
 
 RESULTS = Path(__file__).with_name("results")
 AXES = ("subject", "policy", "scenario")
@@ -57,8 +57,9 @@ def _matrix(options: argparse.Namespace) -> Matrix:
     if any("fp8" in word.lower() for word in options.subject or ()):
         subjects += models.fp8_subjects(options.device)
     scenarios = SCENARIOS
-    if any("draft model" in word.lower() for word in options.scenario or ()):
-        scenarios += DRAFT_MODEL
+    for word, rows in (("draft model", DRAFT_MODEL), ("eagle", EAGLE)):
+        if any(word in asked.lower() for asked in options.scenario or ()):
+            scenarios += rows
     return Matrix(
         options.device,
         tuple(one for one in subjects if kept(options.subject, one.name)),

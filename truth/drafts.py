@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.drafting.proposer import Proposer
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, TOKEN
 from graphpod_runtime.kernels.rows.prompt_lookup import Found
@@ -15,10 +16,14 @@ from graphpod_runtime.kernels.rows.prompt_lookup import Found
 class Oracle:
     """Is a Proposer. A draft at a place of a text is the text's own token, but for a wrong one at every `wrong`-th."""
 
-    def __init__(self, texts: Iterable[List[int]], count: int, wrong: int) -> None:
+    def __init__(self, texts: Iterable[List[int]], count: int, wrong: int, beneath: Proposer | None = None) -> None:
+        """`beneath` drafts, too, and its drafts are dropped."""
         self._texts, self._count, self._wrong = [list(text) for text in texts], count, wrong
+        self.beneath = beneath
 
     def propose(self, state: Tensor, seats: Tensor, slot_tokens: Tensor, pages: int) -> Found:
+        if self.beneath is not None:
+            self.beneath.propose(state, seats, slot_tokens, pages)
         drafts = torch.zeros(len(seats), self._count, dtype=torch.int64)
         for row, own in zip(drafts, state[seats].cpu(), strict=True):
             length = int(own[LENGTH])
@@ -36,5 +41,6 @@ def knows(runner: Runner, texts: Iterable[List[int]], wrong: int = 5) -> Runner:
     """`runner`, whose drafts are `texts` (prompt and answer) from now on."""
     seats = runner.engine.seats
     assert isinstance(seats, DraftingSeats)
-    seats.proposer = Oracle(texts, runner.config.feature_set().verify_width - 1, wrong)
+    # A head's graphs run as they do without it, and its states follow right drafts and wrong ones.
+    seats.proposer = Oracle(texts, runner.config.feature_set().verify_width - 1, wrong, seats.head)
     return runner

@@ -21,6 +21,7 @@ from graphpod_policy import (
     SpeculativeMethod,
     resolve,
 )
+from graphpod_policy.engine_features import DRAFT_HEADS
 from graphpod_runtime.engine.capture.debug import DEBUG, FAULT
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start.device_state import LoadModel
@@ -28,6 +29,7 @@ from truth import models
 from truth.axes import Variant
 from truth.models import Subject
 from truth.near_model import nearly, noisy_in
+from truth.random_head import random_head
 
 MOST_REQUESTS = 32
 CHUNK = 32
@@ -38,11 +40,13 @@ HOST_BYTES = 16 << 20
 
 
 def features_of(
-    subject: Subject, device: Device, drafts: bool = False, host_tier: bool = False, draft: Path | None = None
+    subject: Subject,
+    device: Device,
+    drafts: SpeculativeMethod | None = None,
+    host_tier: bool = False,
+    draft: Path | None = None,
 ) -> Features:
-    """What the rules see of an engine over `subject`. `draft`: the folder of a draft model; None: drafts are looked
-    up."""
-    method = SpeculativeMethod.Ngram if draft is None else SpeculativeMethod.DraftModel
+    """What the rules see of an engine over `subject`. `drafts`: the method; `draft`: its folder, where it has one."""
     return Features(
         device=device,
         gpus=1 if device is Device.Cuda else 0,
@@ -51,7 +55,7 @@ def features_of(
         prefill_chunk=CHUNK,
         kv_cache_dtype=subject.kv_cache_dtype,
         quantization=subject.quantization,
-        speculative=method if drafts else None,
+        speculative=drafts,
         speculative_draft=None if draft is None else str(draft),
         speculative_max_batch=MOST_REQUESTS if drafts else None,
         host_cache_bytes=HOST_BYTES if host_tier else None,
@@ -82,17 +86,16 @@ def start_engine(
     folder: Path,
     on_failure: OnCaptureFailure = OnCaptureFailure.Fail,
     load: LoadModel = models.load,
-    drafts: bool = False,
+    drafts: SpeculativeMethod | None = None,
     host_tier: bool = False,
-    draft_model: bool = False,
 ) -> Runner:
-    """A Ready runner over what `load` makes of the subject, perhaps with speculative decoding, by look-ups or by a
-    draft model that is nearly the subject, or with a host tier. StartFailure under Fail for whatever its start meets;
+    """A Ready runner over what `load` makes of the subject, perhaps with speculative decoding by the method
+    `drafts`, or with a host tier. StartFailure under Fail for whatever its start meets;
     Degrade walks down."""
     torch.backends.cuda.matmul.allow_tf32 = False
     # Traces of other engines in this process are none of this one's, and torch counts them against its limits.
     torch._dynamo.reset()
-    draft = nearly(folder) if draft_model else None
+    draft = _draft(folder, drafts)
     features = features_of(subject, device, drafts, host_tier, draft)
     sizes = {phase: None if variant.policy(phase) is Policy.Disabled else SIZES[phase] for phase in Phase}
     request = GraphRequest(
@@ -114,9 +117,20 @@ def start_engine(
     )
     # The rules leave layers uncompiled on a CPU because its image has no compiler; there is one here.
     config = replace(config, graph=replace(config.graph, compile=variant.compile))
-    runner = Runner(config, lambda report: None, load=load if draft is None else noisy_in(draft, load))
+    runner = Runner(
+        config,
+        lambda report: None,
+        load=noisy_in(draft, load) if draft and drafts is SpeculativeMethod.DraftModel else load,
+    )
     runner.start()
     return runner
+
+
+def _draft(folder: Path, method: SpeculativeMethod | None) -> Path | None:
+    """The folder of the draft model or head for the subject in `folder`."""
+    if method is SpeculativeMethod.DraftModel:
+        return nearly(folder)
+    return random_head(folder, method) if method is not None and method in DRAFT_HEADS else None
 
 
 def compiled(variant: Variant) -> bool:

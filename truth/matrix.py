@@ -20,6 +20,7 @@ from graphpod_policy import (
     OnCaptureFailure,
     Phase,
     Policy,
+    SpeculativeMethod,
     refusing_gate,
     resolve,
 )
@@ -149,10 +150,8 @@ class _Row:
     folder: Path
     reference: Reference
     runner: Runner | None = None
-    drafting: Runner | None = None
+    drafting: dict[SpeculativeMethod, Runner] = field(default_factory=dict)
     """With speculative decoding."""
-    model_drafting: Runner | None = None
-    """With a draft model."""
     tiered: Runner | None = None
     """With a host tier."""
 
@@ -162,7 +161,8 @@ class _Row:
             try:
                 found = self._judged(scenario)
             except Exception as error:  # noqa: BLE001 (whatever an engine raises is a cell's failure, and is reported)
-                self.runner = self.drafting = self.model_drafting = self.tiered = None
+                self.runner = self.tiered = None
+                self.drafting.clear()
                 found = Outcome.Failed, _words(error), Difference()
             outcome, because, difference = found
             yield Cell(
@@ -184,7 +184,7 @@ class _Row:
         runner = self._engine(scenario)
         before = {phase: Counts.now(runner.counters, phase) for phase in Phase}
         shown, drafted = _shown(runner), _draft_replays(runner)
-        if scenario.drafts and not scenario.draft_model:
+        if scenario.drafts and scenario.method is not SpeculativeMethod.DraftModel:
             knows(runner, (sequence.tokens for sequence in record.sequences.values()))
         recorded = scenario.recorded(runner, scenario.wants, None if scenario.own_passes else record)
         launches = launched(lambda: scenario.run(recorded)) if self._launches(scenario) else scenario.run(recorded)
@@ -230,14 +230,10 @@ class _Row:
             phases = [phase for phase in Phase if self.variant.policy(phase) is not Policy.Disabled]
             faults = ",".join(f"{scenario.fault}:{phase}:{FAULTY_SIZE[phase]}" for phase in phases)
             return self._start(OnCaptureFailure.Degrade, faults)
-        if scenario.draft_model:
-            if self.model_drafting is None:
-                self.model_drafting = self._start(OnCaptureFailure.Fail, drafts=True, draft_model=True)
-            return self.model_drafting
         if scenario.drafts:
-            if self.drafting is None:
-                self.drafting = self._start(OnCaptureFailure.Fail, drafts=True)
-            return self.drafting
+            if scenario.method not in self.drafting:
+                self.drafting[scenario.method] = self._start(OnCaptureFailure.Fail, drafts=scenario.method)
+            return self.drafting[scenario.method]
         if scenario.host_tier:
             if self.tiered is None:
                 self.tiered = self._start(OnCaptureFailure.Fail, host_tier=True)
@@ -252,15 +248,21 @@ class _Row:
         on_failure: OnCaptureFailure,
         faults: str = "",
         *,
-        drafts: bool = False,
+        drafts: SpeculativeMethod | None = None,
         host_tier: bool = False,
-        draft_model: bool = False,
     ) -> Runner:
         # Tiny models compute in less time than they load.
         modes = [*([Mode.Poison] if self.matrix.poisoned else []), *([Mode.Reload] if host_tier else [])]
-        options = {"drafts": drafts, "host_tier": host_tier, "draft_model": draft_model}
         with switches(faults, ",".join(modes)):
-            return start_engine(self.subject, self.variant, self.matrix.device, self.folder, on_failure, **options)
+            return start_engine(
+                self.subject,
+                self.variant,
+                self.matrix.device,
+                self.folder,
+                on_failure,
+                drafts=drafts,
+                host_tier=host_tier,
+            )
 
     def _degraded(self, runner: Runner, scenario: Scenario) -> str | None:
         """What is wrong with the policies that run after this start; None when they are right."""
@@ -279,7 +281,7 @@ class _Row:
         if policy is Policy.Disabled:
             return frozenset({FallbackReason.Disabled})
         scores = phase is Phase.Prefill and scenario.reads_all_rows
-        features = features_of(self.subject, self.matrix.device, scenario.drafts, scenario.host_tier)
+        features = features_of(self.subject, self.matrix.device, scenario.drafting, scenario.host_tier)
         plan = resolve(features, GraphRequest(self.variant.prefill, self.variant.decode))
         gate = refusing_gate(plan.gates, Batch(phase, policy, rows=1, padded=1, input_logprobs=scores))
         return frozenset() if gate is None else frozenset({gate})

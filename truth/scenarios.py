@@ -6,7 +6,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from graphpod_policy import Phase
+from graphpod_policy import Phase, SpeculativeMethod
 from graphpod_runtime.engine.capture.debug import FaultKind
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.schedule.limits import Limits
@@ -143,6 +143,13 @@ class Name(StrEnum):
     DraftModelSampled = "draft model: sampled"
     DraftModelLogprobs = "draft model: output logprobs"
     DraftModelPreempted = "draft model: preempted"
+    Eagle = "eagle"
+    EaglePrefixHit = "eagle: prefix hit"
+    EagleChunkTail = "eagle: chunk tail"
+    EagleRequests = "eagle: 1–32 requests"
+    EagleSampled = "eagle: sampled"
+    EagleLogprobs = "eagle: output logprobs"
+    EaglePreempted = "eagle: preempted"
     HostTier = "host tier: hit after eviction"
     HostTierSampled = "host tier: sampled"
     OutputLogprobs = "output logprobs"
@@ -167,12 +174,18 @@ class Scenario(NamedTuple):
     """Of requests in turn."""
     drafts: bool = False
     """By an engine with speculative decoding, most of whose drafts are right. Eager, which has none, is the record."""
-    draft_model: bool = False
-    """The drafts are those of a model that is nearly the subject."""
+    method: SpeculativeMethod = SpeculativeMethod.Ngram
+    """Of the drafts. Those of a DraftModel are of a model that is nearly the subject. A head drafts, and what it drafts
+    is replaced as that of Ngram is."""
     host_tier: bool = False
     """By an engine with a host tier, which must load. Eager, which has none and computes, is the record."""
     fault: FaultKind | None = None
     degraded_by: frozenset[str] = frozenset()
+
+    @property
+    def drafting(self) -> SpeculativeMethod | None:
+        """How it drafts."""
+        return self.method if self.drafts else None
 
     @property
     def own_passes(self) -> bool:
@@ -230,16 +243,50 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(Name.CheckFault, several, fault=FaultKind.SelfCheck, degraded_by=frozenset({"SelfCheckFailed"})),
 )
 
-DRAFT_MODEL: tuple[Scenario, ...] = (
-    Scenario(Name.DraftModel, several, drafts=True, draft_model=True),
-    Scenario(Name.DraftModelPrefixHit, prefix_hit, drafts=True, draft_model=True),
-    Scenario(Name.DraftModelChunkTail, chunk_tail, drafts=True, draft_model=True),
-    Scenario(Name.DraftModelRequests, one_to_many, drafts=True, draft_model=True),
-    Scenario(Name.DraftModelSampled, several, sampling=Sampling(TEMPERATURE), drafts=True, draft_model=True),
-    Scenario(Name.DraftModelLogprobs, several, LogprobRequest(answer=ALTERNATIVES), drafts=True, draft_model=True),
-    Scenario(Name.DraftModelPreempted, preempted, drafts=True, draft_model=True),
+
+def _drafted(method: SpeculativeMethod, *names: Name) -> tuple[Scenario, ...]:
+    """What happens to drafts of `method`, as `names`."""
+    drawn, scored = Sampling(TEMPERATURE), LogprobRequest(answer=ALTERNATIVES)
+    return tuple(
+        Scenario(name, run, wants, sampling, drafts=True, method=method)
+        for name, (run, wants, sampling) in zip(
+            names,
+            (
+                (several, LogprobRequest(), Sampling()),
+                (prefix_hit, LogprobRequest(), Sampling()),
+                (chunk_tail, LogprobRequest(), Sampling()),
+                (one_to_many, LogprobRequest(), Sampling()),
+                (several, LogprobRequest(), drawn),
+                (several, scored, Sampling()),
+                (preempted, LogprobRequest(), Sampling()),
+            ),
+            strict=True,
+        )
+    )
+
+
+DRAFT_MODEL: tuple[Scenario, ...] = _drafted(
+    SpeculativeMethod.DraftModel,
+    Name.DraftModel,
+    Name.DraftModelPrefixHit,
+    Name.DraftModelChunkTail,
+    Name.DraftModelRequests,
+    Name.DraftModelSampled,
+    Name.DraftModelLogprobs,
+    Name.DraftModelPreempted,
 )
 """Not among SCENARIOS until a whole run of both devices has them; `--scenario "draft model"` runs them."""
+EAGLE: tuple[Scenario, ...] = _drafted(
+    SpeculativeMethod.Eagle,
+    Name.Eagle,
+    Name.EaglePrefixHit,
+    Name.EagleChunkTail,
+    Name.EagleRequests,
+    Name.EagleSampled,
+    Name.EagleLogprobs,
+    Name.EaglePreempted,
+)
+"""As DRAFT_MODEL: `--scenario eagle`."""
 
 FAULTY_SIZE = {Phase.Prefill: 16, Phase.Decode: 4}
 """The size whose capture or check fails: not the first one."""

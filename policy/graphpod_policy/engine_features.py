@@ -26,6 +26,9 @@ BUILT_POLICIES: dict[Phase, tuple[Policy, ...]] = {
 DRAFT_HEADS = (SpeculativeMethod.Eagle, SpeculativeMethod.Eagle3, SpeculativeMethod.Mtp)
 """Methods whose drafts read hidden states of the model itself."""
 
+WITH_WEIGHTS = (SpeculativeMethod.DraftModel, SpeculativeMethod.Eagle, SpeculativeMethod.Eagle3)
+"""Methods that take weights of their own."""
+
 BUILT_COMPILE: tuple[CompileMode, ...] = (CompileMode.Nothing, CompileMode.Inductor)
 """The ways of compiling layers that this version's engine has."""
 
@@ -64,9 +67,23 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         "draft heads",
         "spec.engine.speculative",
-        False,
-        lambda f: f.speculative in DRAFT_HEADS and f.speculative,
+        True,
+        lambda f: f.speculative is SpeculativeMethod.Eagle and f.speculative,
         instead="set method: Ngram",
+    ),
+    Feature(
+        "EAGLE-3 heads",
+        "spec.engine.speculative",
+        False,
+        lambda f: f.speculative is SpeculativeMethod.Eagle3 and f.speculative,
+        instead="set method: Eagle",
+    ),
+    Feature(
+        "MTP heads",
+        "spec.engine.speculative",
+        False,
+        lambda f: f.speculative is SpeculativeMethod.Mtp and f.speculative,
+        instead="set method: Eagle",
     ),
     Feature(
         "draft trees",

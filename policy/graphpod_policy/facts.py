@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from graphpod_policy.enums import SpeculativeMethod
 from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_policy.model.config_json import ConfigJson
+from graphpod_policy.model.draft_head import DRAFT_VOCAB, head_not_built, layers_of
 from graphpod_policy.model.fp8_scheme import PARTS
 
 GIB = 1 << 30
@@ -66,7 +68,11 @@ class ModelFacts:
     fp8_weights: int = 0
     """Weights that the checkpoint holds in FP8; 0: all are plain."""
     draft: "ModelFacts | None" = None
-    """The smaller model that drafts for this one, where it is known."""
+    """The smaller model or the head that drafts for this one, where it is known."""
+    head: SpeculativeMethod | None = None
+    """Which form of head it is, of a few layers that read another model's hidden states; None: it is a model."""
+    draft_vocab: int = 0
+    """Rows of a head's own output matrix; 0: it uses that of its model, as it does its model's embedding."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "ModelFacts":
@@ -109,6 +115,14 @@ class ModelFacts:
             return shape
         return replace(shape, fp8_weights=scheme.weights(layers, shape.matrices))
 
+    @classmethod
+    def of_head(cls, method: SpeculativeMethod, config: Mapping[str, Any]) -> "ModelFacts":
+        """Those of a head of `method` with a parsed config.json; ModelUnreadable as `of`."""
+        if (missing := _usable(lambda: head_not_built(method, config))) is not None:
+            return replace(cls.of(config), head=method, not_built=missing)
+        vocab = _count(config, DRAFT_VOCAB, 0)
+        return replace(cls.of(layers_of(config)), head=method, draft_vocab=vocab, fp8_weights=0)
+
     @property
     def matrices(self) -> dict[str, int]:
         """Weights of the matrices of a dense layer, by their names: what may be in FP8."""
@@ -127,6 +141,12 @@ class ModelFacts:
         sparse = 3 * self.hidden * (self.experts * width + self.shared_intermediate)
         layers = 0 if not self.experts else self.layers if self.expert_layers is None else self.expert_layers
         embeddings = (1 if self.tied else 2) * self.vocab * self.hidden
+        if self.head is not None:
+            # What joins a token and a state, and an output matrix of its own.
+            embeddings = (2 * self.hidden + self.draft_vocab) * self.hidden
+        if self.head is SpeculativeMethod.Eagle3:
+            # It joins three states, and its attention reads the token and the state next to each other.
+            embeddings += self.hidden * (self.hidden + self.head_dim * (self.heads + 2 * self.kv_heads))
         return self.layers * attention + (self.layers - layers) * dense + layers * sparse + embeddings
 
     @property

@@ -33,6 +33,7 @@ from graphpod_policy import (
     SpeculativeMethod,
     ToolParser,
 )
+from graphpod_policy.engine_features import WITH_WEIGHTS
 from graphpod_policy.limits import MOST_CONTEXT
 
 _PART = r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?"
@@ -41,9 +42,6 @@ _IMAGE = (
     r"(@[a-z0-9]+:[0-9a-f]{32,128})?$"
 )
 """[registry[:port]/]path[:tag][@digest]."""
-
-DRAFTED = (SpeculativeMethod.DraftModel, SpeculativeMethod.Eagle, SpeculativeMethod.Eagle3)
-"""Methods that take weights of their own."""
 
 
 class Dtype(StrEnum):
@@ -67,9 +65,9 @@ class Speculative(ApiModel):
 
     RULES = (
         ValidationRule(
-            f"(self.method in [{', '.join(repr(method.value) for method in DRAFTED)}]) == has(self.draftModel)",
-            f"engine.speculative.draftModel is for {', '.join(DRAFTED)}, which need it, and for no other method",
-            lambda draft: (draft.method in DRAFTED) == (draft.draft_model is not None),
+            f"(self.method in [{', '.join(repr(method.value) for method in WITH_WEIGHTS)}]) == has(self.draftModel)",
+            f"engine.speculative.draftModel is for {', '.join(WITH_WEIGHTS)}, which need it, and for no other method",
+            lambda draft: (draft.method in WITH_WEIGHTS) == (draft.draft_model is not None),
         ),
     )
 

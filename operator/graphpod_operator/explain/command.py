@@ -27,7 +27,8 @@ from graphpod_operator.explain.text import Paint, coloured, plain, summary, text
 from graphpod_operator.install.allow_lists import DEFAULT, AllowLists, AllowListsInvalid
 from graphpod_operator.install.engine_images import Images
 from graphpod_operator.resolve.resolver_input import features, wants_gpu
-from graphpod_policy import GPUS, ModelFacts, ModelUnreadable, NodeFacts
+from graphpod_policy import GPUS, ModelFacts, ModelUnreadable, NodeFacts, SpeculativeMethod
+from graphpod_policy.engine_features import DRAFT_HEADS
 from graphpod_policy.node import CONTEXT_BYTES
 
 INVALID = 2
@@ -137,8 +138,10 @@ def _explained(entry: manifest.Manifest, arguments: argparse.Namespace) -> Expla
     if arguments.draft_config is not None:
         if model is None:
             raise InputError("--draft-config: give the model's own config.json, too, with --model-config")
-        if features(entry.spec).speculative_draft is not None:
-            model = replace(model, draft=_model(arguments.draft_config))
+        asked = features(entry.spec)
+        if asked.speculative_draft is not None:
+            head = asked.speculative if asked.speculative in DRAFT_HEADS else None
+            model = replace(model, draft=_model(arguments.draft_config, head))
         else:
             notes.append("the service has no draft model: --draft-config is not used")
     node = None if arguments.node is None else _node(arguments.node)
@@ -169,7 +172,8 @@ def _node(given: str) -> NodeFacts:
         raise InputError(f"--node: {error}") from error
 
 
-def _model(path: Path) -> ModelFacts:
+def _model(path: Path, head: SpeculativeMethod | None = None) -> ModelFacts:
+    """The model, or the draft `head` of this form, that a config.json describes."""
     try:
         config = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -177,7 +181,7 @@ def _model(path: Path) -> ModelFacts:
     if not isinstance(config, dict):
         raise InputError(f"{path}: expected an object, as in a model's config.json")
     try:
-        return ModelFacts.of(config).served
+        return ModelFacts.of(config).served if head is None else ModelFacts.of_head(head, config)
     except ModelUnreadable as error:
         raise InputError(f"{path}: {error}") from error
 

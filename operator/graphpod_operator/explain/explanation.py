@@ -180,7 +180,8 @@ def _draft(config: EngineConfig, model: ModelFacts | None) -> tuple[str, ...]:
         return ()
     weights = size(weights_bytes(settled_config, model.draft))
     share = page_bytes(settled_config, model.draft) / page_bytes(settled_config, model)
-    return (f"the draft model takes {weights} for its weights, and {share:.0%} of the KV cache",)
+    what = "model" if model.draft.head is None else "head"
+    return (f"the draft {what} takes {weights} for its weights, and {share:.0%} of the KV cache",)
 
 
 def _too_large(manifest: Manifest) -> str | None:

@@ -6,7 +6,7 @@ from graphpod_policy.rules.rule import BOTH, DECODE, GRAPHS, PREFILL, Rule
 
 TITLE = "Speculative decoding"
 
-FEATURE, HEADS = "speculative decoding", "draft heads"
+FEATURE, HEADS, EAGLE3 = "speculative decoding", "draft heads", "EAGLE-3 heads"
 """Rows of FEATURES."""
 
 ROWS: tuple[Rule, ...] = (
@@ -44,7 +44,7 @@ ROWS: tuple[Rule, ...] = (
         because="an EAGLE-3 draft also reads the hidden states of inner layers",
         hint="nothing to do: graphs are captured with auxiliary hidden states",
         source="contract: only auxiliary states need a gate",
-        feature=HEADS,
+        feature=EAGLE3,
         duty=Duty.AuxiliaryStatesOut,
     ),
     Rule(
@@ -68,7 +68,7 @@ ROWS: tuple[Rule, ...] = (
         because="the batch wants auxiliary hidden states that its graph was captured without",
         hint="use one speculative method for the whole service",
         source="SGLang #22128: captured hidden mode must be at least the one asked",
-        feature=HEADS,
+        feature=EAGLE3,
         refuses=lambda batch: batch.wants_auxiliary_states and not batch.has_auxiliary_states,
     ),
 )

@@ -147,13 +147,15 @@ def _context(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacl
 
 
 def draft_misfit(config: EngineConfig, model: ModelFacts) -> Obstacle | None:
-    """Why the draft model of `model` cannot draft for it, if it is known and so."""
+    """Why the draft model or head of `model` cannot draft for it, if it is known and so."""
     draft, longest = model.draft, config.max_model_len or model.max_position
     if draft is None:
         return None
     where = "spec.engine.speculative.draftModel"
     if draft.not_built is not None:
         return Obstacle.of(ExitCode.ModelUnsupported, f"{where}: {draft.not_built}")
+    if draft.head is not None:
+        return _head_misfit(where, config, model, draft)
     if draft.vocab != model.vocab:
         what = f"{where}: it has a vocabulary of {draft.vocab} tokens, and {config.model.name} one of {model.vocab}"
         return Obstacle.of(ExitCode.ModelUnsupported, what, "use a smaller model with the same number of tokens")
@@ -162,6 +164,18 @@ def draft_misfit(config: EngineConfig, model: ModelFacts) -> Obstacle | None:
         return Obstacle.of(
             ExitCode.ContextTooLong, what, f"set spec.engine.maxModelLen to {draft.max_position} or less"
         )
+    return None
+
+
+def _head_misfit(where: str, config: EngineConfig, model: ModelFacts, head: ModelFacts) -> Obstacle | None:
+    """Positions stand against no head: its layers have as many as the model."""
+    name, step = config.model.name, f"use a head that was trained for {config.model.name}"
+    if head.hidden != model.hidden:
+        what = f"{where}: it reads hidden states of {head.hidden} elements, and those of {name} have {model.hidden}"
+        return Obstacle.of(ExitCode.ModelUnsupported, what, step)
+    if head.vocab != model.vocab:
+        what = f"{where}: it drafts for a vocabulary of {head.vocab} tokens, and {name} has one of {model.vocab}"
+        return Obstacle.of(ExitCode.ModelUnsupported, what, step)
     return None
 
 

@@ -36,7 +36,9 @@ def weights_bytes(config: EngineConfig, model: ModelFacts) -> int:
 
 
 def fp8_savings(config: EngineConfig, model: ModelFacts) -> int:
-    """Bytes that FP8 takes less than plain weights would; their scales are too few to count."""
+    """Bytes that FP8 takes less than plain weights would; their scales are too few to count. Heads stay plain."""
+    if model.head is not None:
+        return 0
     fp8 = model.fp8_weights
     if not fp8 and config.features.quantization is Quantization.Fp8 and not model.experts:
         fp8 = model.layers * sum(model.matrices.values())

@@ -23,6 +23,7 @@ from graphpod_policy import (
     not_built,
     resolve,
 )
+from graphpod_policy.engine_features import WITH_WEIGHTS
 from graphpod_runtime.api.gpus import Gpus, usable_gpus
 from graphpod_runtime.base.arguments import POLICIES, memory, number, one_of
 
@@ -128,13 +129,13 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             type=one_of(SpeculativeMethod),
             metavar="METHOD",
             help="speculative decoding: Ngram drafts what followed the same tokens before, DraftModel by a smaller "
-            "model; default: off",
+            "model, Eagle by a head that was trained for the model; default: off",
         ),
         parser.add_argument(
             "--draft-model",
             type=Path,
             metavar="FOLDER",
-            help="the smaller model that drafts, of the same vocabulary; for --speculative DraftModel",
+            help="the smaller model or the head that drafts, of the same vocabulary",
         ),
         parser.add_argument(
             "--draft-tokens",
@@ -168,8 +169,8 @@ def local_config(
     has chosen, and why, goes to `say`: by default to standard error.
     """
     _look_at(options.model)
-    if (options.speculative is SpeculativeMethod.DraftModel) is not (options.draft_model is not None):
-        message = "--speculative DraftModel and --draft-model FOLDER go together; add the other one"
+    if (options.speculative in WITH_WEIGHTS) is not (options.draft_model is not None):
+        message = f"--draft-model FOLDER and --speculative {', '.join(WITH_WEIGHTS)} go together; add the other one"
         raise LocalError(ExitCode.SettingInvalid, message)
     if options.draft_model is not None:
         _look_at(options.draft_model)

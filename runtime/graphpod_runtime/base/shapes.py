@@ -72,6 +72,8 @@ class ModelShape:
     """Whether attention's and the MLP's results are normalised before they are added."""
     norm_plus_one: bool = False
     """Whether a norm's weight w of the checkpoint means 1 + w, applied in float32."""
+    bare_input: bool = False
+    """Whether the first layer's attention reads its input without a norm: that of an EAGLE head."""
     scheme: Fp8Scheme | None = None
     """Of the matrices of layers that are in FP8; None: all are plain."""
 

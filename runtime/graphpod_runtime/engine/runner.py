@@ -14,11 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from graphpod_policy import Backend, EngineConfig, FallbackReason, Policy
+from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.capture.debug import Mode
 from graphpod_runtime.engine.forward.drafting.draft_model import DraftModel
+from graphpod_runtime.engine.forward.drafting.drafting_head import DraftingHead
 from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.drafting.verification import Verification
 from graphpod_runtime.engine.forward.graph_choice import asked_of_gates, choices, dispatch
@@ -70,6 +72,7 @@ class Runner:
         """How often the body has run since Ready."""
         self._poison: Poison | None = None
         self._draft_model: DraftModel | None = None
+        self._head: DraftingHead | None = None
 
     @property
     def report(self) -> Report:
@@ -104,7 +107,7 @@ class Runner:
         if isinstance(self._engine.seats, DraftingSeats):
             self._step = Verification(self._engine.seats, self._sampler, self._slot_tokens, self._run).step
             self._speculation = SpeculationMetrics(self.counters, self.config.features)
-            self._draft_model = self._engine.seats.draft_model
+            self._draft_model, self._head = self._engine.seats.draft_model, self._engine.seats.head
         if self._draft_model is not None:
             self._draft_model.pages = self.pages
             self._draft_model.budget = self.config.prefill_budget or self.config.prefill_chunk
@@ -112,7 +115,7 @@ class Runner:
         if Mode.Poison in self._engine.modes:
             engine = self._engine
             lengths = engine.seats.lengths if isinstance(engine.seats, DraftingSeats) else None
-            draft = self._draft_model and self._draft_model.attention
+            draft = self._draft_attention
             passes, breaks = engine.passes.values(), engine.capturer.breaks
             self._poison = Poison(engine.attention, self.pages, passes, breaks, lengths, draft)
 
@@ -120,6 +123,12 @@ class Runner:
     def ahead(self) -> bool:
         """Whether a pass may be launched before the one before it has landed."""
         return Mode.Lockstep not in self._engine.modes
+
+    @property
+    def _draft_attention(self) -> AttentionBackend | None:
+        """Over the cache of what drafts, if it has one."""
+        drafting = self._draft_model or self._head
+        return None if drafting is None else drafting.attention
 
     @torch.no_grad()
     def launch(self, batch: Batch, given: List[int] | None = None) -> LaunchedPass:
@@ -155,7 +164,8 @@ class Runner:
         if members.masked and tokens is not chosen:
             # A draw says NOT_FINITE of every row without a greedy token.
             tokens = torch.where(chosen < 0, chosen, tokens)
-        seated = self._engine.seats.keep(tokens if forwarded.given is None else _on(tokens.device, forwarded.given))
+        kept, seats = tokens if forwarded.given is None else _on(tokens.device, forwarded.given), self._engine.seats
+        seated = seats.keep(kept, forwarded.states) if isinstance(seats, DraftingSeats) else seats.keep(kept)
         if members.scored:
             answers = of_answers(members.sequences, members.scored, forwarded.entries, forwarded.logits, tokens)
         return Chosen(tokens, seated, answers)
@@ -191,9 +201,12 @@ class Runner:
     def _prefill(self, batch: PrefillBatch, given: List[int] | None) -> tuple[Ran, Forwarded]:
         """The chunks of prompts; few of their rows reach the head."""
         inputs = inputs_of(batch, self.config.page_size, self._engine.device)
-        (hidden, *_), ran = self._run(inputs)
+        (hidden, *others), ran = self._run(inputs)
+        states = others[0] if others else hidden
         if self._draft_model is not None:
             self._draft_model.prefill(batch, inputs)
+        elif self._head is not None:
+            self._head.prefill(batch, inputs, states)
         ends_text = tuple(row >= 0 for row in inputs.yields)
         ending = [index for index, ends in enumerate(ends_text) if ends]
         logits, chosen, positions = hidden[:0], inputs.tokens[:0], inputs.positions[:0]
@@ -202,6 +215,7 @@ class Runner:
         if ending:
             rows = _on(hidden.device, [inputs.yields[index] for index in ending])
             logits = self._engine.model.head(hidden[rows])
+            states = states[rows]
             chosen, positions = greedy(logits), inputs.positions[rows]
             self._engine.seats.seat(sequences, [batch.chunks[index].end for index in ending], new=True)
             members = self._sampler.batch(sequences)
@@ -212,7 +226,10 @@ class Runner:
             prompts = of_prompts(self._engine.model, batch, inputs.starts.tolist(), hidden)
         pooled = of_chunks(self._engine.model, batch, inputs.starts.tolist(), hidden) if batch.pools else None
         kept = None if given is None else [given[index] for index in ending]
-        return ran, Forwarded(ends_text, ending, members, logits, chosen, positions, history, kept, prompts, pooled)
+        kept_states = None if self._head is None else states
+        return ran, Forwarded(
+            ends_text, ending, members, logits, chosen, positions, history, kept, prompts, pooled, kept_states
+        )
 
     def _run(self, inputs: Inputs) -> tuple[tuple[Any, ...], Ran]:
         """One pass over `inputs`, on a graph where one fits: its results, and how it ran."""
@@ -249,8 +266,8 @@ class Runner:
         self.pages.unclean_drafts.clear()
         if unclean:
             cache.fill(_on(cache.device, unclean), 0.0)
-        if self._draft_model is not None:
-            self._draft_model.attention.cache.fill(_on(cache.device, [*unclean, *loaded]), 0.0)
+        if (draft := self._draft_attention) is not None:
+            draft.cache.fill(_on(cache.device, [*unclean, *loaded]), 0.0)
 
     def _count_code_run(self, body: nn.Module, arguments: object) -> None:
         """Hook on the body. It does not ask what was chosen: a replay that runs the model's code counts, too."""

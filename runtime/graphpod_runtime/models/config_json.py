@@ -29,8 +29,12 @@ def read_shape(folder: Path, quantize: bool = False) -> ModelShape:
     """The model's shape from `folder`/config.json. ModelInvalid when it is missing or broken, ModelUnsupported when it
     is not built. `quantize`: plain matrices of layers become FP8.
     """
+    return shape_of(folder, read_config(folder), quantize)
+
+
+def shape_of(folder: Path, whole: Json, quantize: bool = False) -> ModelShape:
+    """The same for the config.json `whole` of `folder`."""
     path = folder / "config.json"
-    whole = read_config(folder)
     try:
         declared = ConfigJson.of(whole)
         missing = declared.not_built()

@@ -31,6 +31,9 @@ class Linear(nn.Module):
         self.weight: Weight = weight_of(inputs, parts, dtype, scheme)
         self.bias = nn.Parameter(torch.empty(sum(parts), dtype=dtype), requires_grad=False) if bias else None
 
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight.matmul(x, self.bias)
+
 
 def _norm(shape: ModelShape, width: int, dtype: torch.dtype) -> RmsNorm:
     return RmsNorm(width, shape.norm_eps, torch.float32 if shape.norm_plus_one else dtype)
@@ -44,10 +47,11 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, shape: ModelShape, index: int, dtype: torch.dtype) -> None:
         super().__init__()
-        self.index = index
+        self.shape, self.index = shape, index
         hidden, attention = shape.hidden, shape.heads * shape.head_dim
         qkv, out, gate_up, down = (_scheme(shape, index, parts[0]) for parts in PARTS)
-        self.norm_before_attention = _norm(shape, hidden, dtype)
+        bare = index == 0 and shape.bare_input
+        self.norm_before_attention = None if bare else _norm(shape, hidden, dtype)
         heads = (attention, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim)
         self.qkv = Linear(hidden, heads, dtype, qkv, bias=shape.qkv_bias)
         self.norm_q = _norm(shape, shape.head_dim, dtype) if shape.qk_norm else None
@@ -65,7 +69,10 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, cosines: Tensor, sines: Tensor, attend: Attend) -> Tensor:
         """x [tokens, hidden], tables [tokens, 1, head_dim] -> [tokens, hidden]"""
-        attended = self._attended(x, cosines, sines, attend)
+        return self.behind(self.attended(x, cosines, sines, attend), x)
+
+    def behind(self, attended: Tensor, x: Tensor) -> Tensor:
+        """What follows attention over x: [tokens, heads · d] and x -> [tokens, hidden]; x is given away."""
         result: Tensor = self.functions.after(
             attended,
             x,
@@ -81,20 +88,50 @@ class DecoderLayer(nn.Module):
         )
         return result
 
-    def _attended(self, x: Tensor, cosines: Tensor, sines: Tensor, attend: Attend) -> Tensor:
+    def attended(self, x: Tensor, cosines: Tensor, sines: Tensor, attend: Attend) -> Tensor:
         """Attention over x: [tokens, heads · d]."""
         # A method of its own: q, k and v keep their memory, a fifth of a graph pool, until it returns.
         q, k, v = self.functions.before(
             x,
             cosines,
             sines,
-            self.norm_before_attention.weight,
+            _weight(self.norm_before_attention),
             self.qkv.weight.tensors(),
             self.qkv.bias,
             _weight(self.norm_q),
             _weight(self.norm_k),
         )
         return attend(self.index, q, k, v)
+
+    def targets(self) -> dict[str, Destination]:
+        """For each tensor name of a checkpoint behind the layer's prefix: where it goes."""
+        shape, targets = self.shape, dict[str, Destination]()
+        q_rows, kv_rows = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        for name, linear, first, rows in (
+            ("self_attn.q_proj", self.qkv, 0, q_rows),
+            ("self_attn.k_proj", self.qkv, q_rows, kv_rows),
+            ("self_attn.v_proj", self.qkv, q_rows + kv_rows, kv_rows),
+            ("self_attn.o_proj", self.out, 0, shape.hidden),
+            ("mlp.gate_proj", self.gate_up, 0, shape.intermediate),
+            ("mlp.up_proj", self.gate_up, shape.intermediate, shape.intermediate),
+            ("mlp.down_proj", self.down, 0, shape.hidden),
+        ):
+            for suffix, destination in linear.weight.destinations(first, rows).items():
+                targets[f"{name}.{suffix}"] = destination
+            if linear.bias is not None:
+                targets[f"{name}.bias"] = Target(linear.bias, first, rows)
+        for name, norm in (
+            ("input_layernorm", self.norm_before_attention),
+            ("self_attn.q_norm", self.norm_q),
+            ("self_attn.k_norm", self.norm_k),
+            # Where results are normalised, this name is the result's norm and the one before the MLP has its own.
+            ("post_attention_layernorm", self.norm_attended or self.norm_before_mlp),
+            ("pre_feedforward_layernorm", self.norm_before_mlp if self.norm_attended else None),
+            ("post_feedforward_layernorm", self.norm_result),
+        ):
+            if norm is not None:
+                targets[f"{name}.weight"] = normed(norm, shape)
+        return targets
 
 
 def _scheme(shape: ModelShape, layer: int, part: str) -> Fp8Scheme | None:
@@ -167,11 +204,14 @@ class Decoder(nn.Module):
         return embedded if self._embedding_scale == 1.0 else embedded * self._embedding_scale
 
     def head(self, hidden: Tensor) -> Tensor:
-        return functional.linear(self.norm(hidden), self.output)
+        return self.logits(self.norm(hidden))
+
+    def logits(self, final: Tensor) -> Tensor:
+        return functional.linear(final, self.output)
 
     def final(self, hidden: Tensor) -> Tensor:
-        normed: Tensor = self.norm(hidden)
-        return normed
+        final: Tensor = self.norm(hidden)
+        return final
 
     def compile_halves(self, cache: CompileCache | None) -> None:
         for functions in self.body.functions.values():
@@ -183,46 +223,19 @@ class Decoder(nn.Module):
     def targets(self) -> dict[str, Destination]:
         targets: dict[str, Destination] = {
             "model.embed_tokens.weight": _whole(self.embedding),
-            "model.norm.weight": self._normed(self.norm),
+            "model.norm.weight": normed(self.norm, self.shape),
         }
         if not self.shape.tied:
             targets["lm_head.weight"] = _whole(self.output)
         for index, layer in enumerate(self.body.layers):
             assert isinstance(layer, DecoderLayer)
-            targets |= {f"model.layers.{index}.{name}": target for name, target in self._of_layer(layer).items()}
+            targets |= {f"model.layers.{index}.{name}": target for name, target in layer.targets().items()}
         return targets
 
-    def _of_layer(self, layer: DecoderLayer) -> dict[str, Destination]:
-        shape, targets = self.shape, dict[str, Destination]()
-        q_rows, kv_rows = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        for name, linear, first, rows in (
-            ("self_attn.q_proj", layer.qkv, 0, q_rows),
-            ("self_attn.k_proj", layer.qkv, q_rows, kv_rows),
-            ("self_attn.v_proj", layer.qkv, q_rows + kv_rows, kv_rows),
-            ("self_attn.o_proj", layer.out, 0, shape.hidden),
-            ("mlp.gate_proj", layer.gate_up, 0, shape.intermediate),
-            ("mlp.up_proj", layer.gate_up, shape.intermediate, shape.intermediate),
-            ("mlp.down_proj", layer.down, 0, shape.hidden),
-        ):
-            for suffix, destination in linear.weight.destinations(first, rows).items():
-                targets[f"{name}.{suffix}"] = destination
-            if linear.bias is not None:
-                targets[f"{name}.bias"] = Target(linear.bias, first, rows)
-        for name, norm in (
-            ("input_layernorm", layer.norm_before_attention),
-            ("self_attn.q_norm", layer.norm_q),
-            ("self_attn.k_norm", layer.norm_k),
-            # Where results are normalised, this name is the result's norm and the one before the MLP has its own.
-            ("post_attention_layernorm", layer.norm_attended or layer.norm_before_mlp),
-            ("pre_feedforward_layernorm", layer.norm_before_mlp if layer.norm_attended else None),
-            ("post_feedforward_layernorm", layer.norm_result),
-        ):
-            if norm is not None:
-                targets[f"{name}.weight"] = self._normed(norm)
-        return targets
 
-    def _normed(self, norm: RmsNorm) -> Target:
-        return Target(norm.weight, 0, norm.weight.shape[0], plus=1.0 if self.shape.norm_plus_one else 0.0)
+def normed(norm: RmsNorm, shape: ModelShape) -> Target:
+    """Where the checkpoint's weight of `norm` goes."""
+    return Target(norm.weight, 0, norm.weight.shape[0], plus=1.0 if shape.norm_plus_one else 0.0)
 
 
 def _whole(parameter: nn.Parameter) -> Target:

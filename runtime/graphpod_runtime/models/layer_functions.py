@@ -35,7 +35,7 @@ class Forms(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Norm, q/k/v projection, rotation: x [tokens, hidden] -> q [tokens, heads, d], k and v [tokens, kv_heads, d]."""
+    """Norm if any, projection, rotation: x [tokens, hidden] -> q [tokens, heads, d], k, v [tokens, kv_heads, d]."""
 
     heads: int
     kv_heads: int
@@ -48,7 +48,7 @@ class Before:
         x: Tensor,
         cosines: Tensor,
         sines: Tensor,
-        norm: Tensor,
+        norm: Tensor | None,
         qkv: Tensors,
         bias: Tensor | None,
         norm_q: Tensor | None,
@@ -56,9 +56,9 @@ class Before:
     ) -> tuple[Tensor, Tensor, Tensor]:
         return self.rotated(self.projected(x, norm, qkv, bias), cosines, sines, norm_q, norm_k)
 
-    def projected(self, x: Tensor, norm: Tensor, qkv: Tensors, bias: Tensor | None) -> Tensor:
+    def projected(self, x: Tensor, norm: Tensor | None, qkv: Tensors, bias: Tensor | None) -> Tensor:
         """[tokens, heads + 2 · kv_heads, d], not rotated."""
-        heads = matmul(self.form, rms_norm(x, norm, self.eps), qkv, bias)
+        heads = matmul(self.form, x if norm is None else rms_norm(x, norm, self.eps), qkv, bias)
         # Their number is named, not left to be inferred: a compiler may know no division of symbols.
         return heads.view(x.shape[0], self.heads + 2 * self.kv_heads, self.head_dim)
 
@@ -153,7 +153,7 @@ class CompiledBefore:
         x: Tensor,
         cosines: Tensor,
         sines: Tensor,
-        norm: Tensor,
+        norm: Tensor | None,
         qkv: Tensors,
         bias: Tensor | None,
         norm_q: Tensor | None,

@@ -1,8 +1,9 @@
 """Weights from a folder of safetensors files into a model, one tensor at a time."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,7 +17,7 @@ from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.kv_scales import KvScales
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.registry import build
-from graphpod_runtime.models.tensor_destination import TensorInvalid
+from graphpod_runtime.models.tensor_destination import Destination, TensorInvalid
 
 IGNORED = ("rotary_emb.inv_freq",)
 """Suffixes of tensors that old checkpoints carry and that are computed here."""
@@ -40,19 +41,41 @@ def load_model(
     with device:
         model = build(shape, dtype, min(max_model_len, shape.max_position))
     model.module().to(device)  # tables that were computed on the host
-    targets = model.targets()
-    missing = set(targets)
     architecture = ARCHITECTURES[shape.architecture]
     scales = KvScales(shape.layers)
-    for file, stored_name, tensor in _tensors(folder):
-        name = architecture.tensor(stored_name)
-        if name is None or name.endswith(IGNORED) or (shape.tied and name.startswith("lm_head.")):
-            continue
-        if scales.take(file, name, tensor):
-            continue
+
+    def wanted() -> Iterator[Stored]:
+        for file, stored_name, tensor in tensors(folder):
+            name = architecture.tensor(stored_name)
+            if name is None or name.endswith(IGNORED) or (shape.tied and name.startswith("lm_head.")):
+                continue
+            if not scales.take(file, name, tensor):
+                yield Stored(file, stored_name, name, tensor)
+
+    fill(folder, shape.architecture, model.targets(), wanted(), read)
+    model.kv_scales, model.unscaled_layers = scales.by_layer(), scales.missing()
+    return model
+
+
+class Stored(NamedTuple):
+    """A tensor of a checkpoint."""
+
+    file: Path
+    stored_name: str
+    name: str
+    """That of its target."""
+    tensor: Tensor
+
+
+def fill(
+    folder: Path, what: str, targets: Mapping[str, Destination], stored: Iterable[Stored], read: OnProgress
+) -> None:
+    """All of `targets`, those of `what`, take what is `stored`. ModelInvalid names one that is wrong or missing."""
+    missing = set(targets)
+    for file, stored_name, name, tensor in stored:
         if name not in targets:
             raise ModelInvalid(
-                f"{file}: tensor {stored_name} has no place in {shape.architecture}; use the config.json of this model"
+                f"{file}: tensor {stored_name} has no place in {what}; use the config.json of this model"
             )
         target = targets[name]
         if tuple(tensor.shape) not in map(tuple, target.shapes):
@@ -70,11 +93,9 @@ def load_model(
             f"{folder}: {len(missing)} of {len(targets)} tensors are missing, first {min(missing)}; "
             "copy the model again"
         )
-    model.kv_scales, model.unscaled_layers = scales.by_layer(), scales.missing()
-    return model
 
 
-def _tensors(folder: Path) -> Iterator[tuple[Path, str, Tensor]]:
+def tensors(folder: Path) -> Iterator[tuple[Path, str, Tensor]]:
     """Every (file, name, tensor) of the folder's safetensors files; each tensor is mapped, not read, until used."""
     for file in _files(folder):
         try:

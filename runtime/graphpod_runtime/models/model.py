@@ -33,6 +33,9 @@ class Model(Protocol):
     def final(self, hidden: Tensor) -> Tensor:
         """[rows, hidden] -> [rows, hidden], by the final norm: what `head` makes logits of."""
 
+    def logits(self, final: Tensor) -> Tensor:
+        """[rows, hidden], normalised -> logits [rows, vocab]"""
+
     def targets(self) -> dict[str, Destination]:
         """For each tensor name of a Hugging Face checkpoint: where it goes."""
 

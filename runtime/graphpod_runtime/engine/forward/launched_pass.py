@@ -95,6 +95,8 @@ class Forwarded:
     """The token of each row that later passes go on from; None: the chosen one."""
     prompts: Scores | None = None
     pooled: PooledRows | None = None
+    states: Tensor | None = None
+    """Of each row, what a draft head reads."""
 
 
 @dataclass(frozen=True, slots=True)

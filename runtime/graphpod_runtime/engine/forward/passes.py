@@ -122,14 +122,15 @@ class PrefillPass:
 
 
 class DecodePass:
-    """The whole step: tokens [sequences] -> (logits [sequences, vocab], greedy tokens [sequences])."""
+    """The whole step: tokens [sequences] -> (logits [sequences, vocab], greedy tokens [sequences]), and whatever else
+    the body returns; where a head reads `states` and the body returns nothing else, its rows."""
 
     phase = Phase.Decode
     outputs: Outputs
     slots = None
 
-    def __init__(self, model: Model, rows: int, device: torch.device = HOST) -> None:
-        self.model, self._rows = model, rows
+    def __init__(self, model: Model, rows: int, device: torch.device = HOST, *, states: bool = False) -> None:
+        self.model, self._rows, self._states = model, rows, states
         self.buffers = Buffers(
             Slot("tokens", rows, (), torch.int64),
             Slot("positions", rows, (), torch.int64),
@@ -150,6 +151,8 @@ class DecodePass:
         tokens, positions = rows
         hidden, *others = _members(self.model.body(self.model.embed(tokens), positions, attend))
         logits = self.model.head(hidden)
+        if self._states and not others:
+            others = [hidden]
         return logits, greedy(logits), *others
 
     def load(self, inputs: Inputs, size: int) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import EngineConfig, ExitCode, Phase, Quantization, SpeculativeMethod, limits
+from graphpod_policy.engine_features import DRAFT_HEADS
 from graphpod_policy.start.can_start import Obstacle
 from graphpod_policy.start.footprint import pages_of
 from graphpod_runtime.attention.base import AttentionBackend
@@ -74,7 +75,9 @@ class DeviceState:
         addresses.register_module(model.module())
         passes: dict[Phase, Pass] = {
             Phase.Prefill: PrefillPass(model, rows[Phase.Prefill], dtype, place.device),
-            Phase.Decode: DecodePass(model, rows[Phase.Decode], place.device),
+            Phase.Decode: DecodePass(
+                model, rows[Phase.Decode], place.device, states=config.features.speculative in DRAFT_HEADS
+            ),
         }
         breaks = BreakArena(model.shape, max(rows.values()), dtype, place.device)
         attention, pages = chosen.backend, pages_of(config, config.max_model_len)

@@ -7,7 +7,17 @@ from typing import Any
 
 import torch
 
-from graphpod_policy import Device, EngineConfig, Kernels, ModelFacts, ModelUnreadable, NodeFacts, settled
+from graphpod_policy import (
+    Device,
+    EngineConfig,
+    FeatureConfig,
+    Kernels,
+    ModelFacts,
+    ModelUnreadable,
+    NodeFacts,
+    settled,
+)
+from graphpod_policy.engine_features import DRAFT_HEADS
 from graphpod_runtime.attention.choice import kernels_for
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.shapes import dtype_of
@@ -16,15 +26,26 @@ from graphpod_runtime.engine.start import memory
 from graphpod_runtime.models.config_json import read_config
 
 
-def model_of(folder: Path, draft: str | None = None) -> ModelFacts | None:
-    """The model in `folder` as its config.json describes it, with the one that is to `draft` for it; None where that
+def model_of(folder: Path, features: FeatureConfig | None = None) -> ModelFacts | None:
+    """The model in `folder` as its config.json describes it, with what drafts for it by `features`; None where that
     cannot be read, which loading reports."""
     try:
         config: Mapping[str, Any] = read_config(folder)
         model = ModelFacts.of(config).served
     except (ModelInvalid, ModelUnreadable):
         return None
-    return model if draft is None else replace(model, draft=model_of(Path(draft)))
+    if features is None or features.speculative_draft is None:
+        return model
+    return replace(model, draft=_draft(features, Path(features.speculative_draft)))
+
+
+def _draft(features: FeatureConfig, folder: Path) -> ModelFacts | None:
+    if features.speculative not in DRAFT_HEADS:
+        return model_of(folder)
+    try:
+        return ModelFacts.of_head(features.speculative, read_config(folder))
+    except (ModelInvalid, ModelUnreadable):
+        return None
 
 
 def node_of(config: EngineConfig, model: ModelFacts | None) -> NodeFacts:

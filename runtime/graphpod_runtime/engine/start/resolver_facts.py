@@ -8,13 +8,23 @@ from graphpod_runtime.attention.choice import Chosen
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.engine.start.device_state import DeviceState
+from graphpod_runtime.models.heads.draft_head import DraftHead
+from graphpod_runtime.models.model import Model
 
 
-def known_of(shape: ModelShape, place: Place, chosen: Chosen, draft: ModelShape | None = None) -> Facts:
-    """What is known before any buffer is made. `draft` is the shape of a draft model."""
-    model = replace(model_facts(shape), draft=draft and model_facts(draft))
+def known_of(shape: ModelShape, place: Place, chosen: Chosen, draft: Model | DraftHead | None = None) -> Facts:
+    """What is known before any buffer is made. `draft` is a draft model or head."""
+    model = replace(model_facts(shape), draft=None if draft is None else draft_facts(draft))
     memory, whole = place.memory_bytes(), chosen.reads_whole_tables
     return Facts(model=model, gpu_memory_bytes=memory, reads_whole_tables=whole)
+
+
+def draft_facts(draft: Model | DraftHead) -> ModelFacts:
+    """Those of what drafts."""
+    facts = model_facts(draft.shape)
+    if isinstance(draft, DraftHead):
+        return replace(facts, head=draft.method, draft_vocab=draft.draft_vocab)
+    return facts
 
 
 def facts_of(config: EngineConfig, device_state: DeviceState, known: Facts) -> Facts:

@@ -9,6 +9,7 @@ DONE: dict[Duty, str] = {
     Duty.LoadsBeforeReplay: "a pass is put behind the loads of its pages before it begins (`Runner.launch`)",
     Duty.JoinAfterLoad: "a prompt is prefilled, so joins decode, when its pages have come (`KvSpace.there`)",
     Duty.VerifyWidth: "a decode graph of n sequences is captured for n times the rows of one (`Plan.rows`)",
+    Duty.HiddenStatesOut: "prefill graphs leave the body's rows, decode graphs too, next to the logits (`DecodePass`)",
     Duty.ModelDtypeOutput: "the break arena's output slot has the model's element type",
 }
 """Duties that this engine does, each with where."""

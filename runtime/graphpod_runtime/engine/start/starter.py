@@ -58,7 +58,8 @@ from graphpod_runtime.engine.start import kv_sizing, rule_duties
 from graphpod_runtime.engine.start.degrade import DegradingCapture
 from graphpod_runtime.engine.start.device import place_of
 from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded, weights_bytes
-from graphpod_runtime.engine.start.drafting.draft_model import DraftStart, weights_of
+from graphpod_runtime.engine.start.drafting.draft_model import DraftStart
+from graphpod_runtime.engine.start.drafting.draft_weights import weights_of
 from graphpod_runtime.engine.start.drafting.scripted_drafts import script
 from graphpod_runtime.engine.start.host_cache import host_tier
 from graphpod_runtime.engine.start.limits import derived_limits
@@ -66,6 +67,7 @@ from graphpod_runtime.engine.start.measured_limits import MeasuredLimits
 from graphpod_runtime.engine.start.node import model_of, node_of
 from graphpod_runtime.engine.start.rehearsed_sampling import rehearsed
 from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of
+from graphpod_runtime.models.heads.draft_head import DraftHead
 from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.model import Model
@@ -171,7 +173,7 @@ class Starter:
         if self._started_at is not None:
             report.stages[StartStage.Import] = time.time() - self._started_at
         self._tell()
-        model_there = model_of(Path(asked.model.path), asked.features.speculative_draft)
+        model_there = model_of(Path(asked.model.path), asked.features)
         node = node_of(asked, model_there)
         if obstacles := can_start(asked, self._plan, model_there, node):
             raise StartFailure.by(*obstacles)
@@ -185,7 +187,7 @@ class Starter:
         with self._stage(StartStage.Load):
             model = loaded(asked, place, self._read_model, self._alive)
             self._warn(self._unscaled(model))
-            draft_weights = weights_of(asked, place, self._read_model, self._alive)
+            draft_weights = weights_of(asked, place, model, self._read_model, self._alive)
             report.vocabulary, report.weights_bytes = model.shape.vocab, weights_bytes(model)
             if draft_weights is not None:
                 report.weights_bytes += weights_bytes(draft_weights)
@@ -194,7 +196,7 @@ class Starter:
             report.weights = str(model.shape.scheme or asked.element)
         with self._stage(StartStage.Buffers):
             chosen = attention_of(asked, place, model)
-            known = known_of(model.shape, place, chosen, draft_weights and draft_weights.shape)
+            known = known_of(model.shape, place, chosen, draft_weights)
             there = refine(self._plan, known)
             config = replace(derived_limits.widest(asked, known, there), prefill_chunk=chunk_there(self._plan, known))
             device_state = DeviceState.made(config, place, model, chosen, derived_limits.rows(config, there))
@@ -300,7 +302,7 @@ class Starter:
             self.report.warnings += (warning,)
             logger.warning("model %s: %s", self.config.model.name, warning)
 
-    def _unscaled(self, model: Model) -> str | None:
+    def _unscaled(self, model: Model | DraftHead) -> str | None:
         return warning_of(model.unscaled_layers, model.shape.layers) if quantises(cache_dtype(self.config)) else None
 
     def _refined(self, facts: Facts) -> Plan:

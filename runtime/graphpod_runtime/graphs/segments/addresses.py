@@ -13,17 +13,18 @@ class Addresses:
     def __init__(self) -> None:
         self._tensors: dict[str, tuple[Tensor, int]] = {}
         self._storages: set[int] = set()
-        self._modules: list[nn.Module] = []
+        self._modules: list[tuple[str, nn.Module]] = []
 
     def register(self, name: str, tensor: Tensor) -> None:
         """Captured code may read and write `tensor`'s storage from now on. A name given again replaces the old."""
         self._tensors[name] = (tensor, tensor.untyped_storage().data_ptr())
         self._storages = {address for _, address in self._tensors.values()}
 
-    def register_module(self, module: nn.Module) -> None:
-        """Registers every parameter and buffer of `module`, and remembers the module: a replaced one is noticed."""
-        self._modules.append(module)
-        for name, tensor in _members(module):
+    def register_module(self, module: nn.Module, prefix: str = "") -> None:
+        """Registers every parameter and buffer of `module` behind `prefix`, and remembers the module: a replaced one is
+        noticed."""
+        self._modules.append((prefix, module))
+        for name, tensor in _members(prefix, module):
             self.register(name, tensor)
 
     def knows(self, tensor: Tensor) -> bool:
@@ -33,8 +34,8 @@ class Addresses:
     def verify(self) -> None:
         """AddressChanged when a registered tensor, or a member of a registered module, is elsewhere than it was."""
         now = {name: tensor for name, (tensor, _) in self._tensors.items()}
-        for module in self._modules:
-            now |= dict(_members(module))
+        for prefix, module in self._modules:
+            now |= dict(_members(prefix, module))
         for name, (_, address) in self._tensors.items():
             if now[name].untyped_storage().data_ptr() != address:
                 raise AddressChanged(
@@ -43,5 +44,5 @@ class Addresses:
                 )
 
 
-def _members(module: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*module.named_parameters(), *module.named_buffers()]
+def _members(prefix: str, module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [(prefix + name, tensor) for name, tensor in (*module.named_parameters(), *module.named_buffers())]

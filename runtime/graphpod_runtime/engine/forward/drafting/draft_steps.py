@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from graphpod_policy import Phase
 from graphpod_runtime.attention.base import AttentionBackend
-from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.model_body import Attend
-from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.engine.forward.drafting.step_rows import DraftStepRows
 from graphpod_runtime.engine.forward.passes import Code
 from graphpod_runtime.graphs.buffers import Buffers, Slot
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, ROOM, TOKEN
@@ -36,20 +34,18 @@ class DraftSteps:
         """`state` [seats, PAGES + pages] as `kernels/rows/draft_rows.py` has it, its last seat one of padding;
         `slot_tokens` are those of the target's cache. `attention` is bound to a cache of the same page size."""
         self.count, self.sequences = count, sequences
-        self._model, self._attention, self._state, self._slot_tokens = model, attention, state, slot_tokens
-        self._page_size = attention.cache.page_size
+        self._model, self._state, self._slot_tokens = model, state, slot_tokens
         device = state.device
         self._buffers = Buffers(
             Slot("seats", sequences, (), torch.int64, padding=len(state) - 1),
             Slot("drafts", sequences, (count,), torch.int64, padding=None),
             device=device,
         )
-        self._static = dict(attention.reserve(2 * sequences, state.shape[1] - PAGES))
+        self._rows = DraftStepRows(attention, 2 * sequences, state.shape[1] - PAGES)
 
     def tensors(self) -> Iterable[tuple[str, Tensor]]:
         """Names and whole buffers, for registration."""
-        attention = ((f"attention.{name}", tensor) for name, tensor in self._static.items())
-        return ("state", self._state), ("slot_tokens", self._slot_tokens()), *self._buffers, *attention
+        return ("state", self._state), ("slot_tokens", self._slot_tokens()), *self._buffers, *self._rows.tensors()
 
     def load(self, seats: Tensor, size: int) -> None:
         """`seats` [sequences] are those of the next pass, padded to `size`."""
@@ -67,9 +63,9 @@ class DraftSteps:
         own = self._state.index_select(0, self._buffers.view("seats", size))
         lengths, room, tables = own[:, LENGTH], own[:, ROOM], own[:, PAGES:]
         for part in range(2):
-            self._static["tables"][part * size : (part + 1) * size].copy_(tables)
+            self._rows.own(tables, part * size)
         before = (lengths - 2).clamp(min=0)
-        earlier = self._slot_tokens().view(-1).index_select(0, self._slots(tables, before)).long()
+        earlier = self._slot_tokens().view(-1).index_select(0, self._rows.slots(tables, before)).long()
         token = own[:, TOKEN]
         # Behind the latest tokens: their logits are the first rows.
         latest = self._step(
@@ -87,33 +83,8 @@ class DraftSteps:
             self._buffers.view("drafts", size)[:, step].copy_(latest)
 
     def _step(self, size: int, attend: Attend, tokens: Tensor, ends: Tensor, tables: Tensor, real: Tensor) -> Tensor:
-        """The tokens that follow the first `size` of `tokens` [rows], whose texts have `ends` tokens with them. Rows
-        that are not `real` write to the scratch page; what they give is not read."""
-        rows = tokens.shape[0]
-        nothing, static = real.logical_not(), self._static
-        ends = ends.masked_fill(nothing, 1)
-        positions = ends - 1
-        slots = self._slots(tables, positions).masked_fill(nothing, SCRATCH_PAGE)
-        static["slots"][:rows].copy_(slots)
-        static["lengths"][:rows].copy_(ends)
-        # The rows lie in attention's own buffers: this copies nothing.
-        self._attention.plan_step(
-            Inputs(
-                Phase.Decode,
-                tokens,
-                positions,
-                *(static[name][:rows] for name in ("slots", "tables", "lengths")),
-                starts=static["lengths"][:0],
-                yields=(),
-                in_place=True,
-            ),
-            rows,
-        )
+        """The tokens that follow the first `size` of `tokens` [rows]; the others as `DraftStepRows.plan` has them."""
+        positions = self._rows.plan(tokens, ends, tables, real)
         hidden = self._model.body(self._model.embed(tokens), positions, attend)
         hidden = hidden[0] if isinstance(hidden, tuple) else hidden
         return self._model.head(hidden[:size]).argmax(-1)
-
-    def _slots(self, tables: Tensor, positions: Tensor) -> Tensor:
-        """KV slots of `positions` [rows] on the pages of `tables` [rows, pages]."""
-        pages = tables.gather(1, (positions // self._page_size)[:, None])[:, 0]
-        return pages * self._page_size + positions % self._page_size

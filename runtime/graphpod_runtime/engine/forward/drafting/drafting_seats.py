@@ -19,6 +19,7 @@ from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.engine.forward.drafting.draft_model import DraftModel
+from graphpod_runtime.engine.forward.drafting.drafting_head import DraftingHead
 from graphpod_runtime.engine.forward.drafting.proposer import Proposer
 from graphpod_runtime.engine.forward.inputs import refuse_short
 from graphpod_runtime.engine.forward.runs import Runs
@@ -57,6 +58,8 @@ class DraftingSeats:
         self._page_size, self._into, self.slot_tokens = page_size, into, slot_tokens
         self.draft_model: DraftModel | None = None
         """One that must hear of every pass."""
+        self.head: DraftingHead | None = None
+        """One that reads what every pass leaves."""
         self.script: ScriptedAcceptance | None = None
         """A debug switch."""
         self._device = into.tokens.device
@@ -93,6 +96,8 @@ class DraftingSeats:
                 self.draft_model.drafts(batch)
         elif self.draft_model is not None:
             self.draft_model.skipped(sequences)
+        elif self.head is not None:
+            self.head.skipped(self._seats)
         real = read(self.state, self._seats, self._places, drafts, self.slot_tokens(), self._into)
         count = sum(widths)
         tokens, positions, slots, lengths, tables = (buffer[:count] for buffer in self._into)
@@ -115,11 +120,15 @@ class DraftingSeats:
         nothing = torch.zeros(len(sequences), dtype=torch.int64, device=self._device)
         self._step = _Step(self._seats, widths, self._places, nothing, nothing.bool(), None, decodes=False)
 
-    def keep(self, tokens: Tensor) -> Runs | None:
-        """`tokens` [rows] follow the rows of the pass. None behind prompts, which have one token each."""
+    def keep(self, tokens: Tensor, states: Tensor | None = None) -> Runs | None:
+        """`tokens` [rows] follow the rows of the pass, which left `states` [rows, …] where a head reads some. None
+        behind prompts, which have one token each."""
         step = self._step
         script = self.script if step.decodes else None
         taken = advance(self.state, step.seats, step.places, step.tokens, step.real, tokens, script)
+        if self.head is not None:
+            assert states is not None, "every pass leaves states where a head reads them"
+            self.head.keep(step.seats, step.places, states, taken[:, -1] + 1)
         return Runs(step.widths, taken, step.proposed) if step.decodes else None
 
     def landed(self, seated: Seated, tokens: Tensor) -> None:
@@ -177,6 +186,7 @@ class DraftingSeats:
         members: tuple[Sequence, ...] = (),
     ) -> None:
         """All of `sequences` goes to the device: so many tokens of each. `members` keep their seats."""
+        strange = [one not in self._seat_of for one in sequences]
         seats = [self._seat(one, (*sequences, *members)) for one in sequences]
         rows = numpy.full((len(sequences), self.state.shape[1]), SCRATCH_PAGE, dtype=numpy.int64)
         for row, one, seat, end, room in zip(rows, sequences, seats, ends, rooms, strict=True):
@@ -185,6 +195,8 @@ class DraftingSeats:
             self._sent[seat] = len(one.pages), one.page_losses, room
         at, filled = (torch.from_numpy(part).to(self._device, non_blocking=True) for part in (numpy.array(seats), rows))
         self.state.index_copy_(0, at, filled)
+        if self.head is not None and any(strange):
+            self.head.steps.forget(at if all(strange) else at[torch.tensor(strange).to(self._device)])
         self._planned = ((), ())
 
     def _plan(self, sequences: tuple[Sequence, ...], widths: tuple[int, ...]) -> None:

@@ -33,10 +33,20 @@ class Verification:
             raise ValueError("a step over drafts goes on from its own tokens, and others were given")
         assert isinstance(batch, DraftBatch), "an engine with drafts plans no other"
         inputs = self.seats.step(batch)
-        (logits, chosen, *_), ran = self.run(inputs)
+        (logits, chosen, *states), ran = self.run(inputs)
         members, history = self.sampler.batch(batch.by_row(batch.sequences)), None
         if members.reading:
             ends = [end + width for end, width in zip(batch.ends, batch.widths, strict=True)]
             history = History.of_step(self.slot_tokens, inputs, batch.by_row(ends), members.reading)
         ends_text, entries = (True,) * inputs.count, inputs.yields
-        return ran, Forwarded(ends_text, entries, members, logits, chosen, inputs.positions, history, None)
+        return ran, Forwarded(
+            ends_text,
+            entries,
+            members,
+            logits,
+            chosen,
+            inputs.positions,
+            history,
+            None,
+            states=next(iter(states), None),
+        )

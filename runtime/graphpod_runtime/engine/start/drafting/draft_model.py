@@ -1,4 +1,4 @@
-"""The draft model of a start: its weights, its cache under the target's pages, the graphs of its steps and their check.
+"""The draft model or head of a start: its weights, its cache under the target's pages, the graphs of its steps.
 
 Its graphs are captured twice, as those of decode are: once to learn what they cost, then over the final caches. One
 that cannot be captured, or is wrong, costs no answer: under `onCaptureFailure: Degrade` drafts are then computed
@@ -16,20 +16,18 @@ import torch
 from graphpod_policy import (
     Backend,
     EngineConfig,
-    ExitCode,
     FallbackReason,
     OnCaptureFailure,
     Phase,
     Plan,
     Policy,
-    SpeculativeMethod,
 )
 from graphpod_policy.start.can_start import draft_misfit
 from graphpod_policy.start.footprint import pages_of
 from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.base.errors import CompileFailed, GraphError, SelfCheckFailed
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.base.progress import OnProgress
+from graphpod_runtime.base.shapes import dtype_of
 from graphpod_runtime.cache.kv import KvCache, page_bytes
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.engine.capture.capturer import no_collector
@@ -37,19 +35,21 @@ from graphpod_runtime.engine.capture.debug import Mode
 from graphpod_runtime.engine.capture.phase_capture import timed
 from graphpod_runtime.engine.forward.drafting.draft_model import DraftModel
 from graphpod_runtime.engine.forward.drafting.draft_steps import DraftSteps
+from graphpod_runtime.engine.forward.drafting.drafting_head import DraftingHead
 from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
+from graphpod_runtime.engine.forward.drafting.head_steps import HeadSteps
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
-from graphpod_runtime.engine.start.device import Place
-from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded, new_cache
+from graphpod_runtime.engine.start.device_state import DeviceState, attention_of, new_cache
 from graphpod_runtime.engine.start.limits.draft_limit import PAYS_FOR_A_MODEL, draft_limit
 from graphpod_runtime.engine.start.limits.prefill_budget import seconds_of
-from graphpod_runtime.engine.start.resolver_facts import model_facts
+from graphpod_runtime.engine.start.resolver_facts import draft_facts, model_facts
 from graphpod_runtime.graphs.capture_errors import CaptureSite, located
 from graphpod_runtime.graphs.captured_graph import CapturedGraph
 from graphpod_runtime.graphs.full import capture_full
 from graphpod_runtime.graphs.segments.addresses import Addresses
 from graphpod_runtime.graphs.segments.segment import Pool
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, ROOM, TOKEN
+from graphpod_runtime.models.heads.draft_head import DraftHead
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.wire.counters import Counters
 
@@ -67,14 +67,14 @@ class DraftStart:
     def __init__(
         self,
         config: EngineConfig,
-        weights: Model,
+        weights: Model | DraftHead,
         device_state: DeviceState,
         backend: Backend,
         counters: Counters,
     ) -> None:
         """StartFailure where `weights` do not draft for the model of `device_state`."""
-        target, own = (model_facts(one.shape) for one in (device_state.model, weights))
-        if misfit := draft_misfit(config, replace(target, draft=own)):
+        target = replace(model_facts(device_state.model.shape), draft=draft_facts(weights))
+        if misfit := draft_misfit(config, target):
             raise StartFailure.by(misfit)
         seats = device_state.seats
         assert isinstance(seats, DraftingSeats)
@@ -83,20 +83,26 @@ class DraftStart:
         self._backend, self._counters = backend, counters
         self._addresses = Addresses()
         self._addresses.register_module(weights.module())
+        if isinstance(weights, DraftHead):
+            # It has embedding and output matrix of the model.
+            self._addresses.register_module(device_state.model.module(), "model.")
         self._seats = seats
         sequences = min(config.max_batch, config.features.speculative_max_batch or MOST_SEQUENCES)
         attention: AttentionBackend = attention_of(config, device_state.place, weights).backend
         attention.bind(self.new_cache(1))
-        self._steps = DraftSteps(
-            weights,
-            attention,
-            config.feature_set().verify_width - 1,
-            sequences,
-            seats.state,
-            lambda: seats.slot_tokens(),
-        )
-        self.model = DraftModel(weights, attention, self._steps, config.prefill_chunk, config.page_size)
-        seats.proposer = seats.draft_model = self.model
+        count, drafting = config.feature_set().verify_width - 1, (seats.state, lambda: seats.slot_tokens())
+        self.model: DraftModel | DraftingHead
+        self._steps: DraftSteps | HeadSteps
+        if isinstance(weights, DraftHead):
+            dtype = dtype_of(config.element)
+            steps = HeadSteps(weights, attention, count, sequences, *drafting, dtype)
+            self._steps, self.model = steps, DraftingHead(weights, attention, steps, dtype)
+            seats.proposer = seats.head = self.model
+        else:
+            steps = DraftSteps(weights, attention, count, sequences, *drafting)
+            self._steps = steps
+            self.model = DraftModel(weights, attention, steps, config.prefill_chunk, config.page_size)
+            seats.proposer = seats.draft_model = self.model
         self._pool: Pool | None = None
         self._because: str | None = None
         """Why drafts have no graphs, if they should have some."""
@@ -280,6 +286,8 @@ class DraftStart:
         pages = torch.arange(1, count * each + 1)
         rows[:, PAGES : PAGES + each] = pages.view(count, each)
         state[:count] = rows.to(device)
+        if isinstance(self._steps, HeadSteps):
+            self._steps.draw(count, generator)
         texts = torch.randint(vocab, (len(pages), page_size), generator=generator, dtype=torch.int32)
         self._seats.slot_tokens()[pages.to(device)] = texts.to(device)
         seats, own = torch.arange(count, device=device), pages.to(device)
@@ -300,6 +308,8 @@ class DraftStart:
 
     def _forget(self) -> None:
         """What the checks wrote."""
+        if isinstance(self._steps, HeadSteps):
+            self._steps.clear()
         self._seats.state.zero_()
         self._seats.state[-1, LENGTH] = 1
         self._seats.slot_tokens().zero_()
@@ -324,13 +334,3 @@ class DraftStart:
     def _drop(self) -> None:
         self.model.graphs.clear()
         self._pool = None
-
-
-def weights_of(config: EngineConfig, place: Place, read_model: LoadModel, read: OnProgress) -> Model | None:
-    """Those of the draft model, if the method of `config` has one; `read` hears of every piece. StartFailure where they
-    cannot be had."""
-    if config.features.speculative is not SpeculativeMethod.DraftModel:
-        return None
-    if (folder := config.features.speculative_draft) is None:
-        raise StartFailure(ExitCode.ConfigInvalid, "spec.engine.speculative: method DraftModel has no draftModel")
-    return loaded(config, place, read_model, read, draft=folder)

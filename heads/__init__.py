@@ -1,0 +1,1 @@
+"""Draft heads trained in this repository, and how they are trained again."""

@@ -1,0 +1,1 @@
+"""Heads that draft for a model from its hidden states."""

@@ -1,0 +1,70 @@
+"""A head that drafts for a model: a layer that predicts the model's next hidden state.
+
+Its row of place i is the model's hidden state there next to the token behind it. From both it predicts the state of
+place i + 1, of which logits are made. A draft's row has the head's own prediction in place of the model's state.
+"""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from graphpod_policy import SpeculativeMethod
+from graphpod_runtime.base.model_body import Attend
+from graphpod_runtime.base.shapes import KvScale, ModelShape
+from graphpod_runtime.compiled.cache import CompileCache
+from graphpod_runtime.models.decoder import DecoderBody
+from graphpod_runtime.models.model import Model
+from graphpod_runtime.models.tensor_destination import Destination
+
+
+class DraftHead(nn.Module, ABC):
+    """Of one model, whose embedding and output matrix it uses where it has none."""
+
+    method: ClassVar[SpeculativeMethod]
+    draft_vocab = 0
+    """Rows of an output matrix of its own."""
+    body: DecoderBody
+
+    def __init__(self, shape: ModelShape, model: Model) -> None:
+        super().__init__()
+        self.shape = shape
+        self.kv_scales = (KvScale(),) * shape.layers
+        # Scales of an FP8 cache are 1, and nothing to warn of: a head changes no answer.
+        self.unscaled_layers: tuple[int, ...] = ()
+        # Methods, not the model: its weights are not this module's.
+        self.embed, self._final, self._logits = model.embed, model.final, model.logits
+        self.states_width = model.shape.hidden
+        """Elements of what is read of the model for each token."""
+
+    def entering(self, read: Tensor) -> Tensor:
+        """[rows, states_width] of the model -> states [rows, hidden]"""
+        return self._final(read)
+
+    @abstractmethod
+    def forward(self, tokens: Tensor, states: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """Tokens [rows] next to the states [rows, hidden] in front of them -> the next states. `states` are given
+        away."""
+
+    def likeliest(self, states: Tensor) -> Tensor:
+        """[rows, hidden] that `forward` gave -> the model's tokens [rows]"""
+        return self._logits(states).argmax(-1)
+
+    @abstractmethod
+    def targets(self) -> dict[str, Destination]:
+        """For each tensor name of a checkpoint: where it goes."""
+
+    def compile_halves(self, cache: CompileCache | None) -> None:
+        """As a Model's."""
+        for functions in self.body.functions.values():
+            functions.compile(cache)
+
+    def module(self) -> nn.Module:
+        """Itself."""
+        return self
+
+
+def joined(first: Tensor, second: Tensor) -> Tensor:
+    """Rows of both next to each other."""
+    return torch.cat((first, second), -1)

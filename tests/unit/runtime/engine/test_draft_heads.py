@@ -1,0 +1,192 @@
+"""A draft head changes no text, whatever it drafts; one that knows the model is right."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from graphpod_policy import ExitCode, Policy, SpeculativeMethod
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.engine.offline import answers
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule.drafting import PlainReason
+from graphpod_runtime.kernels.rows.draft_rows import LENGTH
+from graphpod_runtime.kernels.rows.prompt_lookup import Found
+from heads.training import Head, Sizes
+from tests.unit.runtime.conftest import random_prompts, write_llama
+from tests.unit.runtime.engine.test_speculation import POLICIES, SAMPLINGS, Served, texts, waves
+from tests.unit.runtime.near_head import write_head
+
+Start = Callable[..., Runner]
+
+
+@pytest.fixture(scope="module")
+def shallow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of one layer, which a head can repeat but for the first token of a text."""
+    return write_llama(tmp_path_factory.mktemp("shallow"), num_hidden_layers=1)
+
+
+@pytest.fixture(scope="module")
+def eagle(shallow: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its head."""
+    return write_head(shallow, tmp_path_factory.mktemp("eagle"), SpeculativeMethod.Eagle)
+
+
+def drafted_by(folder: Path, method: SpeculativeMethod = SpeculativeMethod.Eagle, **more: Any) -> dict[str, Any]:
+    """Settings of an engine for which the head in `folder` drafts."""
+    return {"speculative": method, "speculative_draft": str(folder), "speculative_max_batch": 8} | more
+
+
+def counted(runner: Runner) -> tuple[float, float]:
+    """Drafts that were verified, and those of them that were right."""
+    method = runner.config.features.speculative
+    proposed, accepted = (f"graphpod_speculation_{kind}_tokens_total" for kind in ("proposed", "accepted"))
+    return tuple(runner.counters.value(name, method=method) for name in (proposed, accepted))
+
+
+@pytest.mark.parametrize(
+    ("policies", "kind"),
+    [*((each, "greedy") for each in POLICIES), *((POLICIES[1], kind) for kind in ("drawn", "processed"))],
+)
+def test_texts_are_those_without_drafts(
+    started: Start, shallow: Path, eagle: Path, policies: tuple[Policy, Policy], kind: str
+) -> None:
+    prompts = random_prompts(8)
+    asked = {"max_tokens": 30, "sampling": SAMPLINGS[kind], "ignore_eos": True}
+    plain = answers(started(*policies, folder=shallow), prompts, **asked)
+    runner = started(*policies, folder=shallow, **drafted_by(eagle))
+    assert texts(answers(runner, prompts, **asked)) == texts(plain)
+    proposed, accepted = counted(runner)
+    assert 0 < accepted < proposed
+    assert runner.pages.available == runner.pages.capacity
+
+
+@pytest.mark.parametrize(("kind", "kv_cache_bytes"), [("drawn", 8 << 20), ("greedy", 230 << 10)])
+def test_prefix_hits_chunk_tails_and_preemptions(
+    started: Start, shallow: Path, eagle: Path, monkeypatch: pytest.MonkeyPatch, kind: str, kv_cache_bytes: int
+) -> None:
+    plain = Served(started(folder=shallow))
+    waves(plain, SAMPLINGS[kind], ignore_eos=True)
+    monkeypatch.setenv("GRAPHPOD_DEBUG", "poison,seats,addresses")
+    runner = started(folder=shallow, kv_cache_bytes=kv_cache_bytes, **drafted_by(eagle))
+    drafted = Served(runner)
+    waves(drafted, SAMPLINGS[kind], ignore_eos=True)
+    assert drafted.got == plain.got
+    assert drafted.scheduler.kv.hit_tokens > 0
+    assert (drafted.scheduler.preemptions > 0) is (kv_cache_bytes < 1 << 20)
+    assert drafted.scheduler.kv.available == runner.pages.capacity
+
+
+def reference(model: Path, folder: Path) -> tuple[LlamaForCausalLM, Head]:
+    """The model by transformers, and the head as it is trained."""
+    target = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    config = target.config
+    theta = config.rope_parameters["rope_theta"]
+    heads = (config.num_attention_heads, config.num_key_value_heads, config.head_dim)
+    head = Head(Sizes(config.hidden_size, config.intermediate_size, *heads, config.rms_norm_eps, theta))
+    stored = load_file(folder / "model.safetensors")
+    for name, tensor in head.named().items():
+        tensor.data.copy_(stored[name])
+    return target, head
+
+
+@torch.no_grad()
+def drafts_by(target: LlamaForCausalLM, head: Head, text: list[int], count: int) -> list[int]:
+    """What the head drafts behind `text`, without a cache."""
+    drafts: list[int] = []
+    states = target.model(torch.tensor([text])).last_hidden_state
+    embedding = target.get_input_embeddings()
+    while len(drafts) < count:
+        following = torch.tensor([text[1:] + drafts])
+        true = torch.cat((states[:, :-1], states.new_zeros(1, len(drafts), states.shape[2])), 1)
+        predicted = head.steps(embedding(following), true)[len(drafts)][0, -1]
+        drafts.append(int(target.lm_head(predicted).argmax()))
+    return drafts
+
+
+@pytest.mark.parametrize("decode", [Policy.Disabled, Policy.Full])
+def test_drafts_are_those_of_the_head_as_it_is_trained(
+    started: Start, shallow: Path, eagle: Path, decode: Policy
+) -> None:
+    """Over true states of all that was verified, and over its own predictions behind them."""
+    runner = started(Policy.Breakable, decode, folder=shallow, **drafted_by(eagle))
+    made: list[tuple[int, list[int]]] = []
+    seats = runner.engine.seats
+    propose = seats.proposer.propose
+
+    def recorded(state: Tensor, *arguments: Any) -> Found:
+        found = propose(state, *arguments)
+        made.append((int(state[arguments[0][0], LENGTH]), found.drafts[0].tolist()))
+        return found
+
+    seats.proposer = SimpleNamespace(propose=recorded)
+    (prompt,) = random_prompts(1, shortest=30)
+    (answer,) = answers(runner, [prompt], 40, ignore_eos=True)
+    text, (target, head) = [*prompt, *answer.tokens], reference(shallow, eagle)
+    assert len({length for length, _ in made}) > 10
+    for length, drafts in made:
+        if length + 3 < len(text):  # behind the end nothing is verified
+            assert drafts == drafts_by(target, head, text[:length], 3), length
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"hidden_size": 128},
+            "hidden states of 128 elements, and those of tiny have 144",
+        ),
+        ({"vocab_size": 97}, "a vocabulary of 97 tokens, and tiny has one of 211"),
+        ({"architectures": ["MedusaModel"]}, "architecture 'MedusaModel' is no Eagle head that is built"),
+        ({"architectures": ["LlamaForCausalLMEagle3"]}, "it is a head of Eagle3, and the method is Eagle"),
+    ],
+)
+def test_another_models_head_and_an_unknown_form_are_refused(
+    started: Start, shallow: Path, eagle: Path, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    folder = tmp_path / "head"
+    shutil.copytree(eagle, folder)
+    config = json.loads((folder / "config.json").read_bytes())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(StartFailure, match=words) as caught:
+        started(folder=shallow, **drafted_by(folder))
+    assert caught.value.code is ExitCode.ModelUnsupported
+    assert "spec.engine.speculative.draftModel" in str(caught.value)
+
+
+def test_a_head_that_lacks_a_tensor_is_refused(started: Start, shallow: Path, eagle: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "head"
+    shutil.copytree(eagle, folder)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["layers.0.mlp.up_proj.weight"]
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(StartFailure, match=r"1 of 9 tensors are missing, first layers\.0\.mlp\.up_proj") as caught:
+        started(folder=shallow, **drafted_by(folder))
+    assert caught.value.code is ExitCode.ModelInvalid
+
+
+def test_requests_that_decode_plainly_for_a_while_are_read_before_the_next_drafts(
+    started: Start, shallow: Path, eagle: Path
+) -> None:
+    """Six requests are too many for drafts; then two of them go on with some, which are as right as before."""
+    prompts = random_prompts(6, shortest=9, longest=30)
+    plain = answers(started(folder=shallow), prompts, 40, ignore_eos=True)
+    runner = started(folder=shallow, **drafted_by(eagle, speculative_max_batch=2), decode_sizes=(1, 2, 4, 8))
+    served = Served(runner)
+    for index, prompt in enumerate(prompts):
+        served.submit(str(index), prompt, 40 if index < 2 else 20, ignore_eos=True)
+    served.drain()
+    for index, answer in enumerate(plain):
+        assert served.got[str(index)] == list(answer.tokens)[: 40 if index < 2 else 20]
+    assert counted(runner)[0] > 20
+    drafting = served.scheduler.drafting
+    assert drafting is not None
+    assert drafting.plain[PlainReason.Batch] > 60
