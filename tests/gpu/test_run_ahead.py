@@ -38,7 +38,7 @@ def test_a_serving_step_waits_for_the_device_only_by_its_event(
         wants = LogprobRequest(answer=2 if index % 4 == 0 else None)
         new = 20 + 5 * index
         scheduler.submit(Sequence(str(index), prompt, len(prompt), new, KINDS[index % 3], ignore_eos=True, wants=wants))
-    while scheduler.waiting or scheduler._prefilling:
+    while scheduler.waiting or scheduler._prompts.under_way:
         run_ahead.turn()
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -58,7 +58,7 @@ def test_a_serving_step_waits_for_the_device_only_by_its_event(started: Callable
         wants = LogprobRequest(answer=2 if index % 4 == 0 else None)
         sampling = Sampling() if index % 2 else Sampling(0.8, 0.95, seed=3)
         scheduler.submit(Sequence(str(index), prompt, len(prompt), 60, sampling, ignore_eos=True, wants=wants))
-    while scheduler.waiting or scheduler._prefilling:
+    while scheduler.waiting or scheduler._prompts.under_way:
         run_ahead.turn()
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -3,20 +3,11 @@
 A sequence waits, is prefilled in chunks, then decodes with all others until it ends. Prefill and decode are never mixed
 in one pass. Prefill goes first, but while sequences decode there is at most one prefill pass, of at most
 prefill_budget tokens, between two decode passes: whatever arrives, a sequence that decodes gets a token in every two
-passes, until it ends or is set back.
-
-The oldest prompt has at least half of each prefill pass. The rest goes first to prompts that need less than it, so a
-long one holds up no short one; then to the oldest, then to the others. Prompts in the queue take part if there are
-slots and pages for them. A request may be overtaken in this way by `OVERTAKEN` others while it has room itself, and
-never while it has none. So the head of the queue is admitted, once there is room for it, when the prompts on their way
-and those that overtook it are computed, at the latest; every pass until then is full.
+passes, until it ends or is set back. Which prompts are in a prefill pass: `prompts.py`.
 
 Pages are taken optimistically: a prompt's when it is admitted, one more each time decoding crosses a page. When none is
 left the newest sequence is set back to the queue and computed again later, from where the prefix cache ends. The oldest
 is never set back, and `submit` refuses what the whole cache cannot hold, so some sequence always advances.
-
-A prompt that begins like another one on its way waits for that one's pages where they spare at least half of its work.
-It does so once, and others go ahead of it meanwhile.
 
 A batch is planned while the one before it, the flight, computes: `next` counts on a token for each of its rows, of
 whose values are not known yet. So an end of a text is found one pass late, and what the pass in between gave the
@@ -36,7 +27,7 @@ A row whose logits are not finite, or to which a grammar leaves no token, ends i
 pages are given back as not clean, and so are those of a prompt that goes before any of its rows was looked at.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from collections.abc import Sequence as List
 from typing import NamedTuple
 
@@ -46,7 +37,6 @@ from graphpod_runtime.engine.schedule.batch import (
     NOT_FINITE,
     NOTHING_LEFT,
     Batch,
-    Chunk,
     DecodeBatch,
     PrefillBatch,
     Yielded,
@@ -60,14 +50,9 @@ from graphpod_runtime.engine.schedule.drafting import (
 from graphpod_runtime.engine.schedule.kv_space import Allocator, KvSpace
 from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.no_token import not_finite, nothing_left
+from graphpod_runtime.engine.schedule.prompts import Decoding, Prompts
 from graphpod_runtime.engine.schedule.sequence import Sequence
-from graphpod_runtime.engine.schedule.waiting import WaitingQueue
 from graphpod_runtime.wire.messages import FinishReason, Logprob
-
-OVERTAKEN = 16
-"""Requests that may be admitted before another one because they need less."""
-LOOK_AHEAD = 32
-"""Requests of the queue that are looked at for one that needs less."""
 
 Leave = Callable[[Sequence], None]
 """How the pages of a sequence go back: `finish` or `discard` of KvSpace."""
@@ -119,8 +104,7 @@ class Scheduler:
         self.kv = KvSpace(pages, limits.page_size, caching=limits.prefix_cache, drafting=drafts, host=host)
         self._eos_ids = frozenset(eos_ids)
         self._open: dict[str, Sequence] = {}
-        self._waiting = WaitingQueue()
-        self._prefilling: list[Sequence] = []
+        self._prompts = Prompts(limits, self.kv)
         self._decoding: list[Sequence] = []
         self._decode_is_due = False
         """The latest pass was prefill."""
@@ -128,10 +112,6 @@ class Scheduler:
         """Batches that `advance` has not seen."""
         self._leaving: dict[Sequence, Leave] = {}
         """Those that have ended in flight, and how their pages go back."""
-        self._unread: list[Sequence] = []
-        """Those whose prompts are on their way: no row of them was looked at."""
-        self._behind: dict[Sequence, Sequence] = {}
-        """Those in the queue that wait, or have waited, for the prompt of another one."""
 
     @property
     def busy(self) -> bool:
@@ -141,12 +121,12 @@ class Scheduler:
     @property
     def waiting(self) -> int:
         """Sequences in the queue."""
-        return len(self._waiting)
+        return len(self._prompts.waiting)
 
     @property
     def running(self) -> int:
         """Sequences that hold pages."""
-        return len(self._prefilling) + len(self._decoding)
+        return len(self._prompts.under_way) + len(self._decoding)
 
     @property
     def usage(self) -> float:
@@ -177,19 +157,17 @@ class Scheduler:
                 f"{self.kv.capacity}; request fewer tokens or give the engine more KV memory"
             )
         self._open[sequence.id] = sequence
-        self._waiting.append(sequence)
+        self._prompts.waiting.append(sequence)
 
     def abort(self, id: str) -> bool:
         """Forgets a sequence and frees its pages, wherever it stands. False when it has ended already."""
         sequence = self._open.get(id)
         if sequence is None:
             return False
-        looked_at = sequence not in self._prefilling
-        places: tuple[WaitingQueue | list[Sequence], ...] = (self._waiting, self._prefilling, self._decoding)
-        for place in places:
-            if sequence in place:
-                place.remove(sequence)
-        self._behind.pop(sequence, None)
+        looked_at = sequence not in self._prompts.under_way
+        if sequence in self._decoding:
+            self._decoding.remove(sequence)
+        self._prompts.remove(sequence)
         self._close(sequence, self.kv.finish if looked_at else self.kv.discard)
         return True
 
@@ -209,15 +187,17 @@ class Scheduler:
         self.kv.launch_copies(everything=not self._decoding)
         return batch
 
-    def _settle(self) -> None:
-        """Takes what copies of the host tier have brought. Prompts whose pages cannot come are computed."""
+    def _settle(self) -> bool:
+        """Takes what copies of the host tier have brought. Whether prompts went back to the queue, because pages of
+        theirs cannot come: they are computed."""
         if self.kv.settle():
-            return
-        for sequence in [one for one in reversed(self._prefilling) if any(move.lost for _, move in one.awaits)]:
-            self._prefilling.remove(sequence)
-            self._unread.remove(sequence)
+            return False
+        lost = [one for one in reversed(self._prompts.under_way) if any(move.lost for _, move in one.awaits)]
+        for sequence in lost:
+            self._prompts.remove(sequence)
             sequence.cached = 0
             self._set_back(sequence, self.kv.discard)
+        return bool(lost)
 
     def _launch(self, batch: Batch) -> None:
         """From now on `batch` is in flight."""
@@ -231,7 +211,7 @@ class Scheduler:
         for chunk in batch.chunks:
             chunk.sequence.launched = chunk.end
             if chunk.last:
-                self._prefilling.remove(chunk.sequence)
+                self._prompts.under_way.remove(chunk.sequence)
                 self._decoding.append(chunk.sequence)
 
     def advance(self, batch: Batch, yielded: Yielded) -> list[Progress]:
@@ -266,107 +246,30 @@ class Scheduler:
                     if progress[-1].finish is None:
                         progress.append(self._append(sequence, further, its_logprob))
                 if isinstance(batch, PrefillBatch) and progress[-1].finish is None:
-                    self._unread.remove(sequence)
+                    self._prompts.read(sequence)
                     self.kv.publish(sequence)
         if not self.busy:
             self.kv.launch_copies(everything=True)
         return progress
 
     def _next_prefill(self) -> PrefillBatch | None:
-        """Chunks of prompts, old and new, as long as tokens, slots and pages last."""
-        limits = self.limits
+        """Chunks of prompts. None: there is none, or none that has its pages while others decode."""
+        prompts, limits = self._prompts, self.limits
+        if not prompts.under_way and not prompts.waiting:
+            return None
         left = limits.budget_while_decoding if self._decoding else limits.prefill_chunk
-        chunks: list[Chunk] = []
-        ready = [one for one in self._prefilling if one.launched < self.kv.there(one)]
-        if ready:
-            oldest = self._to_launch(ready[0])
-            kept = min(oldest, left - left // 2)
-            left -= kept
-            for sequence in self._shorter(than=oldest) if left else ():
-                left -= self._add(chunks, sequence, left)
-                if not left:
-                    break
-            left += kept
-        served = {chunk.sequence for chunk in chunks}
-        for sequence in ready:
-            if left and sequence not in served:
-                left -= self._add(chunks, sequence, left)
-        while left and (admitted := self._admit()) is not None:
-            left -= self._add(chunks, admitted, left)
-        if not chunks and not self._decoding:
-            self.kv.launch_copies(everything=True)
-            self._settle()
-            for sequence in self._prefilling:
-                if left:
-                    left -= self._add(chunks, sequence, left, waits=True)
-        return PrefillBatch(tuple(chunks)) if chunks else None
-
-    def _shorter(self, than: int) -> Iterator[Sequence]:
-        """Prompts that need fewer tokens `than` the oldest: those that were admitted, the shortest first, then more."""
-        yield from sorted(
-            (sequence for sequence in self._prefilling if self._to_launch(sequence) < than), key=self._to_launch
-        )
-        while (admitted := self._admit(than)) is not None:
-            yield admitted
-
-    def _admit(self, than: int | None = None) -> Sequence | None:
-        """The next of the queue, with pages, that needs fewer tokens `than` that; None when there is none, or no room
-        for the first of the queue.
-        """
         # A sequence that ends with the token in flight makes room for a row already.
-        rows = len(self._prefilling) + sum(self._goes_on(sequence) for sequence in self._decoding)
-        if rows >= self.limits.max_batch:
-            return None
-        # What awaits its pages is work for later passes, and enough of it holds up no budget for tokens.
-        later = sum(self._to_launch(sequence) for sequence in self._prefilling if sequence.awaits)
-        if later >= self.limits.prefill_chunk:
-            return None
-        first, passed = None, 0
-        for sequence in self._waiting:
-            if self._waits_for_prefix(sequence):
-                continue
-            if than is not None and self.kv.missing(sequence) >= than:
-                first, passed = first or sequence, passed + 1
-                # One spare page a running sequence: without it, what is admitted now is set back in the next pass.
-                if passed == 1 and not (first.overtaken < OVERTAKEN and self.kv.has_room(first, spare=self.running)):
-                    return None
-                if passed == LOOK_AHEAD:
-                    return None
-                continue
-            if not self.kv.admit(sequence, spare=self.running):
+        rows = sum(self._goes_on(sequence) for sequence in self._decoding)
+        chunks = prompts.next_chunks(left, Decoding(len(self._decoding), rows))
+        while not chunks and not self._decoding:
+            self.kv.launch_copies(everything=True)
+            lost = self._settle()
+            if chunks := prompts.chunks_that_wait(left):
+                break
+            if not lost:
                 return None
-            if first is not None:
-                first.overtaken += 1
-            self._waiting.admit(sequence)
-            self._behind.pop(sequence, None)
-            self._prefilling.append(sequence)
-            self._unread.append(sequence)
-            return sequence
-        return None
-
-    def _to_launch(self, sequence: Sequence) -> int:
-        return len(sequence.tokens) - sequence.launched
-
-    def _add(self, chunks: list[Chunk], sequence: Sequence, most: int, *, waits: bool = False) -> int:
-        """Adds a chunk of `sequence` with at most so many tokens; how many it has. None of their pages awaits copies,
-        unless its pass `waits` for them on the device."""
-        end = min(len(sequence.tokens), sequence.launched + most)
-        if not waits:
-            end = min(end, self.kv.there(sequence))
-        if end <= sequence.launched:
-            return 0
-        self.kv.begins(sequence)
-        chunks.append(Chunk(sequence, sequence.launched, end))
-        return end - sequence.launched
-
-    def _waits_for_prefix(self, sequence: Sequence) -> bool:
-        """Whether a prompt on its way computes at least half of what `sequence` needs. It waits for one such prompt."""
-        if sequence not in self._behind:
-            for other in self._unread:
-                if self.kv.spares_half(sequence, other):
-                    self._behind[sequence] = other
-                    break
-        return self._behind.get(sequence) in self._unread
+            chunks = prompts.next_chunks(left, Decoding(0, 0))
+        return PrefillBatch(tuple(chunks)) if chunks else None
 
     def _next_decode(self) -> DecodeBatch | None:
         """All sequences that go on decoding, oldest first, each with a page for its last token. None: no sequence
@@ -409,9 +312,8 @@ class Scheduler:
         after everything that decodes.
         """
         self.preemptions += 1
-        if self._prefilling:
-            sequence = self._prefilling.pop()
-            self._unread.remove(sequence)
+        if self._prompts.under_way:
+            sequence = self._prompts.newest()
             self._set_back(sequence, self.kv.discard)
         else:
             sequence = self._decoding.pop()
@@ -425,7 +327,7 @@ class Scheduler:
         sequence.drafted_plainly = False
         sequence.awaits, sequence.awaits_since = [], None
         sequence.page_losses += 1
-        self._waiting.set_back(sequence)
+        self._prompts.waiting.set_back(sequence)
 
     def _append(self, sequence: Sequence, token: int, logprob: Logprob | None) -> Progress:
         if token == NOTHING_LEFT:
@@ -464,8 +366,7 @@ class Scheduler:
         flight writes to them.
         """
         del self._open[sequence.id]
-        if sequence in self._unread:
-            self._unread.remove(sequence)
+        self._prompts.read(sequence)
         if sequence.in_flight:
             self._leaving[sequence] = leave
         else:

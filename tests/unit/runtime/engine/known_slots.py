@@ -96,7 +96,7 @@ class Engine:
         self.copies.moved = {"store": [], "load": []}
         batch = self.scheduler.next()
         if batch is None:
-            waits = self.kv.loading or any(one.awaits for one in self.scheduler._prefilling)
+            waits = self.kv.loading or any(one.awaits for one in self.scheduler._prompts.under_way)
             assert self._flight is not None or not self.scheduler.busy or waits
             return None
         self._join(batch)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from graphpod_runtime.engine.schedule.batch import DecodeBatch, PrefillBatch, Yielded
 from graphpod_runtime.engine.schedule.limits import Limits
-from graphpod_runtime.engine.schedule.scheduler import OVERTAKEN, Scheduler
+from graphpod_runtime.engine.schedule.prompts import OVERTAKEN
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from tests.unit.runtime.engine.test_scheduler import scheduler, sequence, spans, step
 
