@@ -41,7 +41,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: eagle-head help demo demo-down test check lint truth schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring boards alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: eagle-head help demo demo-down test check lint truth families schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring boards alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -77,6 +77,10 @@ truth: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy against eager,
 	@status=0; $(RUN) -m truth --device $(DEVICE) --jobs $(JOBS) --json truth/results/$(DEVICE).json $(if $(WEIGHTS),--weights='$(WEIGHTS)') \
 		$(if $(filter cpu,$(DEVICE)),--weights "$$($(RUN) -m demo.weights | tail -n 1)") $(TRUTH) || status=$$?; \
 		$(RUN) -m truth --page; exit $$status
+
+# Goes on where it was ended. A part, or all again: make families FAMILIES='--only phi3 gpt2', FAMILIES=--again
+families: venv ## every causal model type of transformers through the engine, equal to transformers; table in docs/reference
+	@$(RUN) -m truth.families $(FAMILIES)
 
 # A part: make peer-suites PEERS='--suite vllm --file test_chat.py'
 peer-suites: venv .venv-clients/.installed ## other projects' test suites against our engine; table in docs/reference/api-compatibility.md
@@ -211,8 +215,8 @@ lock: venv ## locks/ from pyproject.toml; needs torch's CPU wheel
 	$(call step,locks,from="$$($(RUN) -m testbed.torch_build options)"; \
 		grep -oE 'uv>=[^"]*' pyproject.toml | $(COMPILE) - -o locks/uv.txt; \
 		$(COMPILE) pyproject.toml --extra operator -o locks/operator.txt; \
-		$(COMPILE) pyproject.toml --extra runtime -c locks/cpu.in $$from -o locks/runtime-cpu.txt; \
-		$(COMPILE) pyproject.toml --extra gpu -c locks/cuda.in -o locks/runtime-cuda.txt; \
+		$(COMPILE) pyproject.toml --extra runtime --extra families -c locks/cpu.in $$from -o locks/runtime-cpu.txt; \
+		$(COMPILE) pyproject.toml --extra gpu --extra families -c locks/cuda.in -o locks/runtime-cuda.txt; \
 		$(COMPILE) pyproject.toml --extra dev -c locks/cpu.in $$from -o locks/dev.txt; \
 		$(COMPILE) pyproject.toml --extra dev -c locks/cuda.in -o locks/dev-cuda.txt; \
 		$(COMPILE) --group docs -o locks/docs.txt; \

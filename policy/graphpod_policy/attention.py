@@ -35,6 +35,8 @@ class Work:
     architecture: str = ""
     head_dim: int | None = None
     windowed: bool = False
+    plain_scores: bool = True
+    """Whether scores go to the softmax as they are: neither capped nor with sinks."""
     capability: Capability | None = None
     kernels: Kernels | None = None
     triton: bool = True
@@ -98,6 +100,8 @@ def _torch(work: Work, because: str) -> Choice:
 
 def _no_decode(work: Work) -> str | None:
     """Why our own kernel cannot decode on this GPU."""
+    if not work.plain_scores:
+        return f"scores of {work.architecture} are capped or have sinks, which our kernel does not compute"
     if not work.triton:
         return "the package triton is not installed"
     fp8 = work.kv_dtype.startswith("float8")
@@ -119,6 +123,8 @@ def _no_flashinfer(work: Work) -> str | None:
         return "flashinfer's kernels run on a GPU"
     if work.dtype not in ("bfloat16", "float16"):
         return f"flashinfer's kernels take 16-bit activations, and this engine's are {work.dtype}"
+    if not work.plain_scores:
+        return f"scores of {work.architecture} are capped or have sinks, which is not built with flashinfer"
     if work.windowed:
         return f"layers of {work.architecture} attend to a window, which is not built with flashinfer"
     return None

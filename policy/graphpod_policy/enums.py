@@ -61,6 +61,15 @@ class CompileMode(StrEnum):
     """Compiled, and at most four decode sizes tuned by measuring (13 to 32 s each when the cache is cold)."""
 
 
+class ModelPath(StrEnum):
+    """Whose modules compute a model."""
+
+    Native = "Native"
+    """The engine's own decoder."""
+    Transformers = "Transformers"
+    """Those of the library transformers, on the engine's weights, attention, KV cache and graphs."""
+
+
 class SpeculativeMethod(StrEnum):
     """How draft tokens are proposed."""
 

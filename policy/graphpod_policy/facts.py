@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from graphpod_policy.enums import SpeculativeMethod
+from graphpod_policy.enums import ModelPath, SpeculativeMethod
 from graphpod_policy.model.architectures import ARCHITECTURES
-from graphpod_policy.model.config_json import ConfigJson
+from graphpod_policy.model.config_json import FULL, ConfigJson, rope_type
 from graphpod_policy.model.draft_head import DRAFT_VOCAB, head_not_built, layers_of
+from graphpod_policy.model.families import Family
 from graphpod_policy.model.fp8_scheme import PARTS
 
 GIB = 1 << 30
@@ -63,6 +64,12 @@ class ModelFacts:
     """Most tokens of one sequence, stretched positions included; None: not known."""
     windowed: bool = False
     """Whether any layer attends to a window only."""
+    plain_scores: bool = True
+    """Whether scores of attention are neither capped nor have sinks."""
+    path: ModelPath = ModelPath.Native
+    """Whose modules compute it."""
+    uncapturable: str = ""
+    """What of its code a graph cannot hold, as a rehearsal has shown; empty: nothing."""
     not_built: str | None = None
     """What of the model the engine of this version does not have."""
     fp8_weights: int = 0
@@ -82,6 +89,8 @@ class ModelFacts:
         if not isinstance(named := config.get("architectures") or [], list):
             raise ModelUnreadable(f"architectures: expected a list of names, found {named!r}")
         declared = _usable(lambda: ConfigJson.of(config))
+        if declared.family is not None:
+            return _of_family(declared, declared.family, config)
         text = declared.fields
         heads, hidden, layers = (
             _count(text, name) for name in ("num_attention_heads", "hidden_size", "num_hidden_layers")
@@ -189,6 +198,42 @@ class Facts:
 
 
 NOTHING_KNOWN = Facts()
+
+
+def _of_family(declared: ConfigJson, family: Family, config: Mapping[str, Any]) -> ModelFacts:
+    """The facts of a model that transformers computes; sizes that its config.json leaves out are the family's."""
+    sizes = {name: value for name, value in family.sizes(config).items() if value is not None}
+    not_built = declared.not_built()
+    # Of a model that is refused, sizes may have names that the table does not have.
+    least = 1 if not_built else None
+    heads, hidden, layers = (_count(sizes, name, least) for name in ("heads", "hidden", "layers"))
+    experts = _count(sizes, "experts", 0)
+    return ModelFacts(
+        architecture=declared.architecture,
+        layers=layers,
+        hidden=hidden,
+        intermediate=_count(sizes, "intermediate", 4 * hidden),
+        heads=heads,
+        kv_heads=_count(sizes, "kv_heads", heads),
+        head_dim=_count(sizes, "head_dim", max(1, hidden // heads)),
+        vocab=_count(sizes, "vocab", least),
+        experts=experts,
+        expert_intermediate=_count(sizes, "expert_intermediate", 0) or None,
+        tied=bool(sizes.get("tied", False)),
+        max_position=_usable(lambda: _positions(declared, _count(sizes, "positions", 0))) or None,
+        path=ModelPath.Transformers,
+        not_built=not_built,
+    )
+
+
+def _positions(declared: ConfigJson, positions: int) -> int:
+    """Of a model that transformers computes: where frequencies depend on the longest sequence, those of pretraining."""
+    rope = declared.rope(FULL)
+    kind = rope_type(rope)
+    if "dynamic" not in kind and kind != "longrope":
+        return positions
+    original = rope.get("original_max_position_embeddings") or declared.fields.get("original_max_position_embeddings")
+    return min(positions, int(original)) if original else positions
 
 
 def _has_experts(text: Mapping[str, Any], layers: int) -> Iterator[bool]:

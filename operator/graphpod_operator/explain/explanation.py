@@ -33,6 +33,7 @@ from graphpod_policy import (
     ExitCode,
     Facts,
     ModelFacts,
+    ModelPath,
     NodeFacts,
     Obstacle,
     Outcome,
@@ -48,6 +49,7 @@ from graphpod_policy import (
     start_facts,
 )
 from graphpod_policy.attention import Choice
+from graphpod_policy.model.families import transformers_version
 from graphpod_policy.node import PROCESS_BYTES
 from graphpod_policy.rules import GATES, is_about_built
 from graphpod_policy.rules.gates import PADDING_GATE, Gap, gaps
@@ -164,8 +166,25 @@ def explain(
         attention=attention_there(there, model, place) if model is not None and place.capability is not None else None,
         limits=Limits.of(there, plan, refined or plan, facts, place.free_bytes),
         config_hash=EngineFile.of(config).hash,
-        notes=(*notes, *((unusual,) if unusual else ()), *_draft(config, model), *_assumptions(plan, facts)),
+        notes=(
+            *notes,
+            *((unusual,) if unusual else ()),
+            *_path(model),
+            *_draft(config, model),
+            *_assumptions(plan, facts),
+        ),
         unchecked=_unchecked(plan, facts),
+    )
+
+
+def _path(model: ModelFacts | None) -> tuple[str, ...]:
+    """Whose modules compute the model, where they are not the engine's own."""
+    if model is None or model.path is ModelPath.Native or model.not_built is not None:
+        return ()
+    version = transformers_version()
+    return (
+        f"model path: {model.path}. {model.architecture} of transformers {version} computes the model, on graphpod's "
+        "weights, attention, KV cache and graphs (docs/how-to/any-model.md)",
     )
 
 

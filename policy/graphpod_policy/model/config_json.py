@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphpod_policy.model.architectures import ARCHITECTURES, Architecture
+from graphpod_policy.model.families import Family, families, transformers_version
 from graphpod_policy.model.fp8_scheme import Fp8Scheme, SchemeNotBuilt, scheme_of
 
 Json = Mapping[str, Any]
@@ -35,6 +36,10 @@ class ConfigJson:
     architecture: str
     row: Architecture | None
     fields: Json
+    family: Family | None = None
+    """Of transformers, where the engine has no `row` for it."""
+    code: bool = False
+    """Whether the model's folder has code of its own."""
 
     @classmethod
     def of(cls, whole: Json) -> "ConfigJson":
@@ -42,8 +47,17 @@ class ConfigJson:
         named = whole.get("architectures") or [str(whole.get("model_type", ""))]
         name = str(named[0])
         row = ARCHITECTURES.get(name)
+        code = bool(whole.get("auto_map"))
         if row is None:
-            return cls(name, None, given(whole.get("text_config") or whole))
+            family = families().get(str(whole.get("model_type", "")))
+            fields = given(whole.get("text_config") or whole)
+            if family is not None and name not in (family.architecture, family.model_type):
+                family = None
+            if family is not None:
+                fields = given(whole[family.text] if whole.get(family.text) else whole)
+                if whole.get(QUANTIZATION):
+                    fields[QUANTIZATION] = whole[QUANTIZATION]
+            return cls(name, None, fields, family, code)
         fields = {**row.defaults, **given(whole["text_config"] if row.text_part else whole)}
         if row.text_part and whole.get(QUANTIZATION):
             fields[QUANTIZATION] = whole[QUANTIZATION]  # it is the whole checkpoint's
@@ -53,7 +67,7 @@ class ConfigJson:
         """What the engine of this version does not have: the field, its value, and what is built instead."""
         row, fields = self.row, self.fields
         if row is None:
-            return f"architecture {self.architecture!r} is unknown; this engine runs {', '.join(ARCHITECTURES)}"
+            return self._family_not_built()
         for field in REFUSED:
             if fields.get(field):
                 return f"{field}={json.dumps(fields[field])} is not built"
@@ -71,6 +85,25 @@ class ConfigJson:
             if kind not in (FULL, SLIDING):
                 return f"layer type {kind!r} is not built; only {FULL} and {SLIDING} are"
         return self._rope_not_built(row)
+
+    def _family_not_built(self) -> str | None:
+        """What of a model that transformers is to compute cannot be had."""
+        family = self.family
+        if family is None:
+            return (
+                f"architecture {self.architecture!r} is unknown; this engine runs {', '.join(ARCHITECTURES)}, and "
+                f"causal models of transformers {transformers_version()} by their model_type"
+            )
+        if self.code:
+            return (
+                f"auto_map names code in the model's folder, which is never run; if {family.architecture} of "
+                f"transformers {transformers_version()} is the same model, remove auto_map from config.json"
+            )
+        if family.refused:
+            return f"architecture {self.architecture!r} is not built ({family.refused}): {family.because}"
+        if self.fields.get(QUANTIZATION):
+            return f"{QUANTIZATION} is not built for {self.architecture}, which runs by transformers"
+        return None
 
     def scheme(self) -> Fp8Scheme | None:
         """How matrices are held in FP8; None: as plain numbers. SchemeNotBuilt for a way that is not built."""

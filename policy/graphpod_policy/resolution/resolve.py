@@ -17,7 +17,7 @@ from graphpod_policy.resolution.search import Search
 from graphpod_policy.resolution.sizing import Allowance, asked_ladder, budget_cut, device_cut, pass_cut, prefill_chunk
 from graphpod_policy.rules import BY_NAME, GATES, Case, speaking
 
-RESOLVER_REVISION = "2026-11-25.1"
+RESOLVER_REVISION = "2026-11-26.1"
 """Changes whenever the table or the search may give another plan for the same input."""
 
 AUTO_ORDER: dict[Phase, tuple[Policy, ...]] = {
@@ -118,7 +118,9 @@ def refine(plan: Plan, facts: Facts) -> Plan:
             if not sizes:
                 search.empty(case, current.requested)
         phases[phase] = PhasePlan(current.requested, policy if sizes else Policy.Disabled, sizes)
-    return _concluded(replace(plan, facts=facts), search, phases)
+    cases = [search.case(phase, planned.planned) for phase, planned in phases.items()]
+    compile = search.compile(plan.compile, AUTO_COMPILE, cases)
+    return _concluded(replace(plan, facts=facts, compile=compile), search, phases)
 
 
 def chunk_there(plan: Plan, facts: Facts) -> int:

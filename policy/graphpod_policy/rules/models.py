@@ -1,8 +1,8 @@
 """Rules about the model: adapters from the spec, the rest once its config.json is known."""
 
-from graphpod_policy.enums import Duty, Policy, Severity, Stage
+from graphpod_policy.enums import CompileMode, Duty, ModelPath, Policy, Severity, Stage
 from graphpod_policy.facts import ModelFacts
-from graphpod_policy.rules.rule import BOTH, GRAPHS, PREFILL, Case, Rule
+from graphpod_policy.rules.rule import BOTH, EVERY, GRAPHS, PREFILL, Case, Rule
 
 TITLE = "Models and adapters"
 
@@ -22,6 +22,10 @@ def _model(case: Case) -> ModelFacts:
     """The model of a case whose condition has seen it."""
     assert case.facts.model is not None
     return case.facts.model
+
+
+def _by_transformers(case: Case) -> bool:
+    return case.facts.model is not None and case.facts.model.path is ModelPath.Transformers
 
 
 ROWS: tuple[Rule, ...] = (
@@ -146,6 +150,42 @@ ROWS: tuple[Rule, ...] = (
         source="SGLang BCG rule 1",
         stage=Stage.Engine,
         detail=lambda case: _model(case).architecture,
+    ),
+    Rule(
+        id="TransformersPath",
+        phases=PREFILL,
+        policies=(Policy.Piecewise,),
+        severity=Severity.Unsupported,
+        when=lambda case: _by_transformers(case),
+        because="modules of transformers are captured as they run; what they do is not traced",
+        hint="set spec.graph.prefill: Breakable",
+        source="reach test of 178 model types on breakable graphs, one H100, 2026-11-22",
+        stage=Stage.Engine,
+        detail=lambda case: _model(case).architecture,
+    ),
+    Rule(
+        id="TransformersPath",
+        phases=BOTH,
+        policies=EVERY,
+        severity=Severity.Adjust,
+        when=lambda case: _by_transformers(case),
+        because="layers that transformers computes are not in halves that could be compiled",
+        hint="keep spec.graph.compile at Auto",
+        source="docs/architecture.md, any model",
+        stage=Stage.Engine,
+        compile=CompileMode.Nothing,
+    ),
+    Rule(
+        id="HostRead",
+        phases=BOTH,
+        policies=GRAPHS,
+        severity=Severity.Unsupported,
+        when=lambda case: case.facts.model is not None and bool(case.facts.model.uncapturable),
+        because="code of the model does what a graph cannot hold, as a rehearsal before the first capture has shown",
+        hint="nothing to do: the phase runs without graphs",
+        source="reach test of 178 model types on breakable graphs, one H100, 2026-11-22",
+        stage=Stage.Engine,
+        detail=lambda case: f"{_model(case).architecture} {_model(case).uncapturable}",
     ),
     Rule(
         id="UnknownLayers",

@@ -13,7 +13,15 @@ from graphpod_policy.attention import Choice, Work, attention_for, built_ahead
 from graphpod_policy.config import EngineConfig
 from graphpod_policy.dtype import DtypeChoice, dtype_for
 from graphpod_policy.engine_features import not_built
-from graphpod_policy.enums import AttentionBackend, Device, KvCacheDtype, PrefixCache, Quantization
+from graphpod_policy.enums import (
+    AttentionBackend,
+    Device,
+    KvCacheDtype,
+    ModelPath,
+    PrefixCache,
+    Quantization,
+    SpeculativeMethod,
+)
 from graphpod_policy.exit_codes import NEXT_STEP, ExitCode
 from graphpod_policy.facts import NOTHING_KNOWN, Facts, ModelFacts
 from graphpod_policy.node import NOWHERE, PROCESS_BYTES, Capability, NodeFacts
@@ -70,9 +78,10 @@ def can_start(
     if model is not None and model.not_built is not None:
         found.append(Obstacle.of(ExitCode.ModelUnsupported, f"{config.model.name}: {model.not_built}"))
     found += _parallelism(config, model)
-    found += _context(config, model)
+    found += context_too_long(config, model)
     if model is not None and (misfit := draft_misfit(config, model)) is not None:
         found.append(misfit)
+    found += _drafts_by_transformers(config, model)
     if dtype.refused:
         found.append(Obstacle.of(ExitCode.DtypeUnavailable, dtype.refused))
     found += _fp8_weights(config, model, node)
@@ -139,11 +148,27 @@ def _parallelism(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
         yield Obstacle.of(ExitCode.ParallelismInvalid, f"spec.parallelism: {problem}")
 
 
-def _context(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
+def context_too_long(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
+    """That maxModelLen is more than `model` can have."""
     longest = model.max_position if model is not None else None
     if longest is not None and config.max_model_len is not None and config.max_model_len > longest:
         what = f"spec.engine.maxModelLen {config.max_model_len} is more than the {longest} positions of "
         yield Obstacle.of(ExitCode.ContextTooLong, what + config.model.name)
+
+
+def _drafts_by_transformers(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
+    """That a model which transformers computes is to draft, or is to be drafted for by another."""
+    method = config.features.speculative
+    if model is None or method in (None, SpeculativeMethod.Ngram):
+        return
+    for one in (model, model.draft):
+        if one is not None and one.path is ModelPath.Transformers:
+            what = f"spec.engine.speculative.method: {method} is not built for {one.architecture}"
+            yield Obstacle.of(
+                ExitCode.FeatureNotBuilt,
+                f"{what}, which transformers computes",
+                "use Ngram, or remove spec.engine.speculative",
+            )
 
 
 def draft_misfit(config: EngineConfig, model: ModelFacts) -> Obstacle | None:
@@ -210,6 +235,7 @@ def attention_there(config: EngineConfig, model: ModelFacts | None, node: NodeFa
         architecture=model.architecture if model else "",
         head_dim=model.head_dim if model else None,
         windowed=model.windowed if model else False,
+        plain_scores=model.plain_scores if model else True,
         capability=node.capability,
         kernels=node.kernels or (built_ahead(model.head_dim, dtype, fp8) if model else None),
     )

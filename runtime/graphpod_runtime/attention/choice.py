@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from graphpod_policy import Architecture, Device, Kernels
 from graphpod_policy import AttentionBackend as Asked
@@ -39,6 +40,8 @@ class Work:
     dtype: torch.dtype
     kv_dtype: torch.dtype
     device: torch.device
+    sinks: tuple[Tensor | None, ...] = ()
+    """Of each layer, where heads have them."""
     shared: bool = False
     """Rows of a decode step may be of one sequence, as drafts are."""
 
@@ -54,6 +57,7 @@ def attention_for(work: Work, asked: Asked) -> Chosen:
             architecture=shape.architecture,
             head_dim=shape.head_dim,
             windowed=shape.windowed,
+            plain_scores=shape.plain_scores,
             capability=torch.cuda.get_device_capability(work.device) if cuda else None,
             kernels=kernels_for(shape.head_dim, work.dtype, work.kv_dtype) if cuda else None,
             triton=TRITON,
@@ -65,7 +69,7 @@ def attention_for(work: Work, asked: Asked) -> Chosen:
             raise AttentionUnavailable(choice.because)
         case policy.AttentionKernels.Torch:
             if not cuda or choice.reads_whole_tables:
-                return Chosen(TorchAttention(shape), choice.because, choice.reads_whole_tables)
+                return Chosen(TorchAttention(shape, sinks=work.sinks), choice.because, choice.reads_whole_tables)
             from graphpod_runtime.attention.paged_decode import PagedDecode
 
             decode = PagedDecode(shape, work.dtype, work.device, shared=work.shared)

@@ -35,7 +35,11 @@ class TorchAttention:
     _rows: _Rows
     """On the cache's device, but for the lengths and starts of a prefill, which its loop reads on the host."""
 
-    def __init__(self, shape: ModelShape, decode: "PagedDecode | None" = None) -> None:
+    def __init__(
+        self, shape: ModelShape, decode: "PagedDecode | None" = None, sinks: tuple[Tensor | None, ...] = ()
+    ) -> None:
+        """`sinks`: of each layer, as `paged_attention` takes them; (): no layer has any."""
+        self._sinks = sinks or (None,) * shape.layers
         self._shape, self._softmax_scale = shape, shape.softmax_scale
         self._decode = decode
         self._decodes = False
@@ -44,7 +48,7 @@ class TorchAttention:
     def bind(self, cache: KvCache) -> None:
         self.cache, self._device = cache, cache.device
         self._layers = [
-            (keys, values, self._shape.window(layer), scales)
+            (keys, values, self._shape.window(layer), self._shape.cap(layer), self._sinks[layer], scales)
             for layer, (keys, values, scales) in enumerate(zip(cache.keys, cache.values, cache.scales, strict=True))
         ]
         if self._decode is not None:
@@ -100,7 +104,7 @@ class TorchAttention:
         if self._decode is not None and self._decodes:
             out = q.new_empty(q.shape[0], q.shape[1] * q.shape[2]) if out is None else out
             return self._decode.over(q, k, v, out)(layer)
-        rows, (keys, values, window, scales) = self._rows, self._layers[layer]
+        rows, (keys, values, window, cap, sinks, scales) = self._rows, self._layers[layer]
         result = torch.empty_like(q, memory_format=torch.contiguous_format) if out is None else out.view(q.shape)
         paged_attention(
             q,
@@ -114,6 +118,8 @@ class TorchAttention:
             rows.starts,
             self._softmax_scale,
             window,
+            cap,
+            sinks,
             *scales,
             result,
         )

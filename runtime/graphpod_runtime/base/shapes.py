@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from graphpod_policy import ModelPath
 from graphpod_policy.model.fp8_scheme import Fp8Scheme
 
 
@@ -62,6 +63,14 @@ class ModelShape:
     windows: tuple[int | None, ...] = ()
     """Of each layer: how many of the last tokens a token attends to, itself included; None: all. (): None for every
     layer."""
+    caps: tuple[float | None, ...] = ()
+    """Of each layer: c of scores s that become c · tanh(s / c); None: they stay. (): None for every layer."""
+    sinks: bool = False
+    """Whether heads of a layer have a score for a key without a value."""
+    path: ModelPath = ModelPath.Native
+    """Whose modules compute it."""
+    uncapturable: str = ""
+    """What of its code a graph cannot hold, as a rehearsal has shown; empty: nothing."""
     local_rope_theta: float | None = None
     """`rope_theta` of windowed layers, where they have their own."""
     attention_scale: float | None = None
@@ -80,6 +89,15 @@ class ModelShape:
     def window(self, layer: int) -> int | None:
         """That of `layer`."""
         return self.windows[layer] if self.windows else None
+
+    def cap(self, layer: int) -> float | None:
+        """That of `layer`."""
+        return self.caps[layer] if self.caps else None
+
+    @property
+    def plain_scores(self) -> bool:
+        """Whether scores go to the softmax as they are."""
+        return not self.sinks and not any(self.caps)
 
     @property
     def windowed(self) -> bool:

@@ -12,11 +12,13 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from graphpod_runtime.cache.cells import quantises, read, write
+from graphpod_runtime.kernels.capped_attention import capped_attention
 
 torch.library.define(
     "graphpod::paged_attention",
     "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor slots, Tensor tables, Tensor lengths, "
-    "Tensor starts, float scale, int? window, float key_scale, float value_scale, Tensor(c!) out) -> ()",
+    "Tensor starts, float scale, int? window, float? cap, Tensor? sinks, float key_scale, float value_scale, "
+    "Tensor(c!) out) -> ()",
 )
 
 
@@ -37,18 +39,23 @@ def _paged_attention(
     starts: Tensor,
     scale: float,
     window: int | None,
+    cap: float | None,
+    sinks: Tensor | None,
     key_scale: float,
     value_scale: float,
     out: Tensor,
 ) -> None:
-    """One layer: keys and values are [pages, page_size, kv_heads, d], out [tokens, heads, d]; the rest as Inputs."""
+    """One layer: keys and values are [pages, page_size, kv_heads, d], out [tokens, heads, d]; the rest as Inputs.
+
+    A `cap` c makes a score s c · tanh(s / c). `sinks` [heads] are scores of a key without a value, one for each head.
+    """
     write(keys.flatten(0, 1), slots, k, key_scale)
     write(values.flatten(0, 1), slots, v, value_scale)
     scale *= key_scale
     if lengths.shape[0] == q.shape[0]:
-        _decode(q, keys, values, tables, lengths, scale, window, out)
+        _decode(q, keys, values, tables, lengths, scale, window, cap, sinks, out)
     else:
-        _prefill(q, k, v, keys, values, tables, lengths, starts, scale, window, out)
+        _prefill(q, k, v, keys, values, tables, lengths, starts, scale, window, cap, sinks, out)
     if value_scale != 1.0:
         out.mul_(value_scale)
 
@@ -61,6 +68,8 @@ def _decode(
     lengths: Tensor,
     scale: float,
     window: int | None,
+    cap: float | None,
+    sinks: Tensor | None,
     out: Tensor,
 ) -> None:
     """One query row per sequence, all in one call padded to the longest, or to the window.
@@ -96,9 +105,12 @@ def _decode(
             # Rows of one sequence: NaN of a wrong draft must not reach those in front, where its weight is 0.
             hidden = mask.mT.logical_not()
             own_keys, own_values = own_keys.masked_fill(hidden, 0), own_values.masked_fill(hidden, 0)
-    result = functional.scaled_dot_product_attention(
-        q.view(rows, kv_heads, heads // kv_heads, width), own_keys, own_values, attn_mask=mask, scale=scale
-    )
+    grouped = q.view(rows, kv_heads, heads // kv_heads, width)
+    if cap is None and sinks is None:
+        result = functional.scaled_dot_product_attention(grouped, own_keys, own_values, attn_mask=mask, scale=scale)
+    else:
+        drawn = None if sinks is None else sinks.view(1, kv_heads, -1, 1)
+        result = capped_attention(grouped, own_keys, own_values, mask, scale, cap, drawn)
     out.copy_(result.reshape(rows, heads, width))
 
 
@@ -113,6 +125,8 @@ def _prefill(
     starts: Tensor,
     scale: float,
     window: int | None,
+    cap: float | None,
+    sinks: Tensor | None,
     out: Tensor,
 ) -> None:
     """Sequence by sequence: causal over its own rows, plus the pages of what it computed before.
@@ -131,13 +145,21 @@ def _prefill(
             used = tables[index, page : -(-context // page_size)]
             first = page * page_size
             own_k, own_v = (read(cache, used, q.dtype).flatten(0, 1)[: context - first] for cache in (keys, values))
-        mask = None
-        if past > 0 or (window is not None and window < context):
+        mask, plain = None, cap is None and sinks is None
+        if past > 0 or (window is not None and window < context) or not plain:
             at = torch.arange(past, context, device=q.device)[:, None]
             seen = torch.arange(first, context, device=q.device)
             mask = seen <= at
             if window is not None:
                 mask &= seen > at - window
+        if not plain:
+            heads, kv_heads, count = q.shape[1], keys.shape[2], context - past
+            grouped = q[rows].transpose(0, 1).reshape(kv_heads, -1, count, q.shape[2])
+            drawn = None if sinks is None else sinks.view(kv_heads, -1, 1, 1)
+            parts = (own.transpose(0, 1)[:, None] for own in (own_k, own_v))
+            result = capped_attention(grouped, *parts, mask, scale, cap, drawn)
+            out[rows].copy_(result.reshape(heads, count, -1).transpose(0, 1))
+            continue
         result = functional.scaled_dot_product_attention(
             q[rows].transpose(0, 1)[None],
             own_k.transpose(0, 1)[None],

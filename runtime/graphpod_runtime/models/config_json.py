@@ -25,6 +25,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     return whole
 
 
+def read_declared(folder: Path) -> ConfigJson:
+    """What the config.json of `folder` declares. ModelInvalid when it is missing or broken."""
+    try:
+        return ConfigJson.of(read_config(folder))
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        raise ModelInvalid(f"{folder / 'config.json'}: a field has no usable value ({error})") from error
+
+
 def read_shape(folder: Path, quantize: bool = False) -> ModelShape:
     """The model's shape from `folder`/config.json. ModelInvalid when it is missing or broken, ModelUnsupported when it
     is not built. `quantize`: plain matrices of layers become FP8.
@@ -40,7 +48,7 @@ def shape_of(folder: Path, whole: Json, quantize: bool = False) -> ModelShape:
         missing = declared.not_built()
         if declared.row is None or missing is not None:
             raise ModelUnsupported(f"{path}: {missing}")
-        shape = _Reader(declared, declared.row).shape(_eos_ids(folder, whole, declared.fields))
+        shape = _Reader(declared, declared.row).shape(eos_ids(folder, whole, declared.fields))
         scheme = declared.scheme() or (ONLINE if quantize else None)
         return replace(shape, scheme=scheme)
     except KeyError as error:
@@ -132,7 +140,7 @@ def _amplitude(rope: Json, factor: float) -> float:
     return sharpness(1.0)
 
 
-def _eos_ids(folder: Path, *configs: Json) -> tuple[int, ...]:
+def eos_ids(folder: Path, *configs: Json) -> tuple[int, ...]:
     """Of the first that names them: generation_config.json, then `configs`."""
     for config in (_read(folder / "generation_config.json") or {}, *configs):
         if (value := config.get("eos_token_id")) is not None:

@@ -187,6 +187,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.shape = shape
         self.kv_scales = (KvScale(),) * shape.layers
+        self.sinks: tuple[Tensor | None, ...] = ()
         self.unscaled_layers = tuple(range(shape.layers))
         self.embedding = nn.Parameter(torch.empty(shape.vocab, shape.hidden, dtype=dtype), requires_grad=False)
         with torch.device("cpu"):
@@ -202,6 +203,9 @@ class Decoder(nn.Module):
     def embed(self, tokens: Tensor) -> Tensor:
         embedded = functional.embedding(tokens, self.embedding)
         return embedded if self._embedding_scale == 1.0 else embedded * self._embedding_scale
+
+    def embedded(self, dtype: torch.dtype) -> tuple[tuple[int, ...], torch.dtype]:
+        return (self.shape.hidden,), dtype
 
     def head(self, hidden: Tensor) -> Tensor:
         return self.logits(self.norm(hidden))

@@ -1,22 +1,21 @@
 """Weights from a folder of safetensors files into a model, one tensor at a time."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import HOST
+from graphpod_runtime.models.checkpoint import tensors
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.kv_scales import KvScales
 from graphpod_runtime.models.model import Model
-from graphpod_runtime.models.registry import build
+from graphpod_runtime.models.registry import build, by_transformers, computed_by_transformers
 from graphpod_runtime.models.tensor_destination import Destination, TensorInvalid
 
 IGNORED = ("rotary_emb.inv_freq",)
@@ -37,6 +36,8 @@ def load_model(
     """
     if not folder.is_dir():
         raise ModelInvalid(f"{folder}: no such folder; check the model's path and that its volume is mounted")
+    if computed_by_transformers(folder):
+        return by_transformers(folder, dtype, max_model_len, device, read, quantize)
     shape = read_shape(folder, quantize)
     with device:
         model = build(shape, dtype, min(max_model_len, shape.max_position))
@@ -93,35 +94,3 @@ def fill(
             f"{folder}: {len(missing)} of {len(targets)} tensors are missing, first {min(missing)}; "
             "copy the model again"
         )
-
-
-def tensors(folder: Path) -> Iterator[tuple[Path, str, Tensor]]:
-    """Every (file, name, tensor) of the folder's safetensors files; each tensor is mapped, not read, until used."""
-    for file in _files(folder):
-        try:
-            with safe_open(file, framework="pt") as content:
-                for name in content.keys():  # noqa: SIM118 (not a dict: iterating it yields nothing)
-                    yield file, name, content.get_tensor(name)
-        except SafetensorError as error:
-            raise ModelInvalid(f"{file}: not a whole safetensors file ({error}); copy it again") from error
-
-
-def _files(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        try:
-            names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
-            raise ModelInvalid(f"{index}: not a safetensors index ({error}); copy it again") from error
-        files = [folder / name for name in names]
-        for file in files:
-            if not file.is_file():
-                raise ModelInvalid(f"{file}: is missing, though {index.name} lists it; copy the model again")
-        return files
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        found = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
-        raise ModelInvalid(
-            f"{folder}: no *.safetensors file (found {found}); convert the weights or copy the whole folder"
-        )
-    return files

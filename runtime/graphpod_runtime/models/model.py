@@ -2,11 +2,11 @@
 
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache
-from graphpod_runtime.models.tensor_destination import Destination
 
 
 class Model(Protocol):
@@ -17,6 +17,9 @@ class Model(Protocol):
     unscaled_layers: tuple[int, ...]
     """Layers whose scales are 1 because the checkpoint gives none."""
 
+    sinks: tuple[Tensor | None, ...]
+    """Of each layer, [heads]: as `ModelShape.sinks` says; (): none has any."""
+
     @property
     def shape(self) -> ModelShape: ...
 
@@ -25,7 +28,10 @@ class Model(Protocol):
         """Is a Body; a module, so that eager passes can be counted by a hook."""
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """[tokens] -> [tokens, hidden]"""
+        """[tokens] -> what the body takes of each: [tokens, hidden], or as `embedded` says."""
+
+    def embedded(self, dtype: torch.dtype) -> tuple[tuple[int, ...], torch.dtype]:
+        """Shape and type of a row that `embed` gives, in a model of `dtype`."""
 
     def head(self, hidden: Tensor) -> Tensor:
         """[rows, hidden] -> logits [rows, vocab], final norm included."""
@@ -35,9 +41,6 @@ class Model(Protocol):
 
     def logits(self, final: Tensor) -> Tensor:
         """[rows, hidden], normalised -> logits [rows, vocab]"""
-
-    def targets(self) -> dict[str, Destination]:
-        """For each tensor name of a Hugging Face checkpoint: where it goes."""
 
     def compile_halves(self, cache: CompileCache | None) -> None:
         """Takes the two halves of a layer, for all layers at once, from `cache` when they run next; without one they

@@ -8,7 +8,7 @@ from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.model import Model
-from graphpod_runtime.models.registry import build
+from graphpod_runtime.models.registry import build, by_transformers, computed_by_transformers
 from graphpod_runtime.models.weights.fp8 import fp8_weights
 
 DEVIATION = 0.02
@@ -24,6 +24,8 @@ def random_model(
     quantize: bool = False,
 ) -> Model:
     """As `load_model`, but only config.json is read; the same folder gives the same weights on the same device."""
+    if computed_by_transformers(folder):
+        return by_transformers(folder, dtype, max_model_len, device, read, quantize, random=True)
     shape = read_shape(folder, quantize)
     with device:
         model = build(shape, dtype, min(max_model_len, shape.max_position))

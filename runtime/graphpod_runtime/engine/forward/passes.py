@@ -80,7 +80,7 @@ class PrefillPass:
     def __init__(self, model: Model, rows: int, dtype: torch.dtype, device: torch.device = HOST) -> None:
         self.model, self._rows = model, rows
         self.buffers = Buffers(
-            Slot("hidden", rows, (model.shape.hidden,), dtype),
+            Slot("hidden", rows, *model.embedded(dtype)),
             Slot("positions", rows, (), torch.int64),
             Slot("slots", rows, (), torch.int64, padding=-1),
             device=device,

@@ -196,7 +196,7 @@ def _rehearsed(passes: dict[Phase, Pass], breaks: BreakArena, page_size: int, de
 def attention_of(config: EngineConfig, place: Place, model: Model) -> Chosen:
     """The attention that `config` asks for. StartFailure when it cannot be had."""
     width = config.feature_set().verify_width
-    work = Work(model.shape, dtype_of(config.element), cache_dtype(config), place.device, shared=width > 1)
+    work = Work(model.shape, dtype_of(config.element), cache_dtype(config), place.device, model.sinks, shared=width > 1)
     try:
         return attention_for(work, config.features.attention)
     except AttentionUnavailable as error:

@@ -51,4 +51,7 @@ def model_facts(shape: ModelShape) -> ModelFacts:
         tied=shape.tied,
         max_position=shape.max_position,
         windowed=shape.windowed,
+        plain_scores=shape.plain_scores,
+        path=shape.path,
+        uncapturable=shape.uncapturable,
     )

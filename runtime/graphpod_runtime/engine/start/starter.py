@@ -34,7 +34,7 @@ from graphpod_policy import (
 )
 from graphpod_policy.limits import least_context
 from graphpod_policy.resolution.resolve import chunk_there
-from graphpod_policy.start.can_start import policy_refused
+from graphpod_policy.start.can_start import context_too_long, policy_refused
 from graphpod_policy.start.footprint import largest_sizes
 from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.base.errors import CompileFailed, DeviceFailed
@@ -66,7 +66,7 @@ from graphpod_runtime.engine.start.limits import derived_limits
 from graphpod_runtime.engine.start.measured_limits import MeasuredLimits
 from graphpod_runtime.engine.start.node import model_of, node_of
 from graphpod_runtime.engine.start.rehearsed_sampling import rehearsed
-from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of
+from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of, model_facts
 from graphpod_runtime.models.heads.draft_head import DraftHead
 from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
@@ -188,6 +188,9 @@ class Starter:
             model = loaded(asked, place, self._read_model, self._alive)
             self._warn(self._unscaled(model))
             draft_weights = weights_of(asked, place, model, self._read_model, self._alive)
+            if obstacles := tuple(context_too_long(asked, model_facts(model.shape))):
+                # Known for certain now: a library's module may count positions otherwise than config.json says.
+                raise StartFailure.by(*obstacles)
             report.vocabulary, report.weights_bytes = model.shape.vocab, weights_bytes(model)
             if draft_weights is not None:
                 report.weights_bytes += weights_bytes(draft_weights)

@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphpod_runtime.base.errors import CaptureFailed
+from graphpod_runtime.base.host_reads import HOST_READS
 from graphpod_runtime.graphs.segments.addresses import Addresses
 from graphpod_runtime.graphs.segments.arena import Arena
 
@@ -40,21 +41,6 @@ COPIES = frozenset({"aten::_to_copy", "aten::clone"})
 
 MOVES = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_", "aten::_resize_output_"})
 """Ops that give a tensor other memory."""
-
-HOST_READS: dict[object, str] = {
-    getattr(Tensor, name): name
-    for name in (
-        "__array__",
-        "__bool__",
-        "__contains__",
-        "__float__",
-        "__index__",
-        "__int__",
-        "item",
-        "numpy",
-        "tolist",
-    )
-}
 
 
 class HostReadGuard(TorchFunctionMode):

@@ -10,10 +10,11 @@ from graphpod_policy.model.draft_head import head_not_built, layers_of
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import HOST
+from graphpod_runtime.models.checkpoint import tensors
 from graphpod_runtime.models.config_json import read_config, shape_of
 from graphpod_runtime.models.heads.draft_head import DraftHead
 from graphpod_runtime.models.heads.eagle import EagleHead
-from graphpod_runtime.models.loader import IGNORED, Stored, fill, tensors
+from graphpod_runtime.models.loader import IGNORED, Stored, fill
 from graphpod_runtime.models.model import Model
 
 SHARED = ("embed_tokens.", "lm_head.", "model.embed_tokens.")

@@ -16,10 +16,10 @@ GREEDY, SAMPLED = Sampling(), Sampling(0.8, 0.9, seed=1, top_k=20)
 PACKAGE = Path("runtime/graphpod_runtime")
 
 BOUNDS = {
-    (Phase.Decode, GREEDY): (12, 1444),
-    (Phase.Decode, SAMPLED): (14, 1612),
-    (Phase.Prefill, GREEDY): (23, 2428),
-    (Phase.Prefill, SAMPLED): (25, 2596),
+    (Phase.Decode, GREEDY): (12, 1466),
+    (Phase.Decode, SAMPLED): (14, 1634),
+    (Phase.Prefill, GREEDY): (23, 2460),
+    (Phase.Prefill, SAMPLED): (25, 2628),
 }
 """Files, and lines of whole files, at most."""
 

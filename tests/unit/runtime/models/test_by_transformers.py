@@ -1,0 +1,180 @@
+"""Models that transformers computes: answers on our pages and graphs are its own; what cannot be is refused by name."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
+from graphpod_runtime.models.by_transformers.attention_call import AttentionCall
+from graphpod_runtime.models.by_transformers.layout import Layout
+from graphpod_runtime.models.by_transformers.masks import Mask, mask_of
+from graphpod_runtime.models.by_transformers.model import transformers_model
+from graphpod_runtime.models.loader import load_model
+from graphpod_runtime.models.random import random_model
+from truth.families.tiny import tiny
+from truth.families.trial import STEPS, TAILS, tried
+
+ROWS = 10
+"""Sequences of a trial: a batch of eight, and two that begin with a cached prefix."""
+LATENT = {"q_lora_rank": None}
+ODD: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2, scaled by layer, head of its own": (
+        "gpt2",
+        {"scale_attn_by_inverse_layer_idx": True, "tie_word_embeddings": False},
+    ),
+    "gpt_neox, a part of a head turned, not parallel": (
+        "gpt_neox",
+        {"rotary_pct": 0.5, "use_parallel_residual": False},
+    ),
+    "opt, norms behind, projected words": ("opt", {"do_layer_norm_before": False, "word_embed_proj_dim": 32}),
+    "phi3": ("phi3", {}),
+    "olmo2": ("olmo2", {}),
+    "starcoder2, biases, window": ("starcoder2", {"use_bias": True, "sliding_window": 9}),
+    "mixtral, one expert": ("mixtral", {"num_experts_per_tok": 1, "num_key_value_heads": 1}),
+    "qwen2_moe, a dense layer, windows": (
+        "qwen2_moe",
+        {"mlp_only_layers": [0], "use_sliding_window": True, "sliding_window": 10, "max_window_layers": 1},
+    ),
+    "mistral, wide heads": ("mistral", {"head_dim": 24, "sliding_window": 5}),
+    "gemma2, capped scores": ("gemma2", {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}),
+    "gpt_oss, sinks": ("gpt_oss", {"sliding_window": 6}),
+    "deepseek_v2, keys wider than values": ("deepseek_v2", LATENT),
+    "bart, positions counted from its cache": ("bart", {}),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_answers_are_those_of_transformers_one_at_a_time(case: str, tmp_path: Path) -> None:
+    model_type, changes = ODD[case]
+    folder = tmp_path / model_type
+    folder.mkdir()
+    trial = tried(model_type, folder, **changes)
+    assert (trial.outcome, trial.prefill, trial.decode) == ("Equal", "Breakable", "Full"), trial
+    assert (trial.tokens, trial.fallbacks) == (ROWS * STEPS, 0)
+    assert trial.replays > STEPS
+    assert trial.prefix == len(TAILS) * 40
+
+
+def written(folder: Path, model_type: str, **changes: Any) -> Path:
+    """A random model of a small configuration."""
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(tiny(model_type, **changes)).save_pretrained(folder)
+    return folder
+
+
+def refused(folder: Path, kind: type[Exception] = ModelUnsupported, length: int = 64) -> str:
+    with pytest.raises(kind) as error:
+        transformers_model(folder, torch.float32, length)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "words"),
+    [
+        ("lfm2", {}, "tokens see each other outside of attention, in layers.0.conv"),
+        ("mamba", {}, "calls no attention through transformers' interface"),
+        ("bert", {"is_decoder": False}, "attends by a mask that is not causal"),
+        ("llama4_text", {"attention_chunk_size": 16}, "cuts a text into chunks"),
+        ("falcon", {}, "has attention of its own"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused_by_name(
+    model_type: str, changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    assert words in refused(written(tmp_path, model_type, **changes))
+
+
+def test_code_in_the_folder_is_never_run(tmp_path: Path) -> None:
+    folder = written(tmp_path, "gpt2")
+    path = folder / "config.json"
+    whole = json.loads(path.read_bytes()) | {"auto_map": {"AutoModelForCausalLM": "modeling.Model"}}
+    path.write_text(json.dumps(whole))
+    (folder / "modeling.py").write_text("raise SystemExit('run')")
+    assert "auto_map names code in the model's folder" in refused(folder)
+    with pytest.raises(ModelUnsupported, match="auto_map"):
+        load_model(folder, torch.float32, 64)
+
+
+def test_pickled_weights_are_no_weights(tmp_path: Path) -> None:
+    folder = written(tmp_path, "gpt2")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    assert "no *.safetensors file" in refused(folder, ModelInvalid)
+
+
+def test_weights_of_another_shape_and_missing_ones_are_named(tmp_path: Path) -> None:
+    folder = written(tmp_path, "gpt2")
+    path = folder / "config.json"
+    whole = json.loads(path.read_bytes())
+    path.write_text(json.dumps(whole | {"n_layer": 3}))
+    assert "tensors are missing, first transformer.h.2" in refused(folder, ModelInvalid)
+    path.write_text(json.dumps(whole | {"n_layer": 1}))
+    assert "have no place in the model, first transformer.h.1" in refused(folder, ModelInvalid)
+    path.write_text(json.dumps(whole | {"n_embd": 32}))
+    assert "the weights are not of this config.json" in refused(folder, ModelInvalid)
+
+
+def test_positions_end_where_frequencies_would_grow(tmp_path: Path) -> None:
+    factors = [1.0 + index / 8 for index in range(8)]
+    rope = {"rope_type": "longrope", "short_factor": factors, "long_factor": factors[::-1], "rope_theta": 10000.0}
+    rope["original_max_position_embeddings"] = 48
+    changes = {"rope_parameters": rope, "original_max_position_embeddings": 48}
+    model = transformers_model(written(tmp_path, "phi3", **changes), torch.float32, 512)
+    assert model.shape.max_position == 48
+
+
+def test_random_weights_of_a_config_json_are_always_the_same(tmp_path: Path) -> None:
+    folder = written(tmp_path, "phi3")
+    (folder / "model.safetensors").unlink()
+    one, other = (random_model(folder, torch.float32, 64) for _ in range(2))
+    for (name, left), (_, right) in zip(
+        one.module().named_parameters(), other.module().named_parameters(), strict=True
+    ):
+        assert torch.equal(left, right), name
+
+
+def causal(batch: Any, head: Any, query: Tensor, key: Tensor) -> Tensor:
+    return key <= query
+
+
+@pytest.mark.parametrize(
+    ("function", "mask"),
+    [
+        (causal, Mask()),
+        (lambda b, h, q, k: (k <= q) & (k > q - 7), Mask(7)),
+        (lambda b, h, q, k: (k <= q) & (k > q - 100), Mask()),
+        (lambda b, h, q, k: (k <= q) & (k // 16 == q // 16), Mask(not_built="cuts a text into chunks")),
+        (lambda b, h, q, k: (k <= q) & (k // 100 == q // 100), Mask()),
+        (lambda b, h, q, k: (k <= q) & (k % 2 == q % 2), Mask(not_built="has gaps")),
+        (lambda b, h, q, k: k >= 0, Mask(not_built="is not causal")),
+        (lambda b, h, q, k: k < 0, Mask(not_built="is not causal")),
+    ],
+)
+def test_a_mask_is_read_off_what_it_says_of_64_positions(function: Callable[..., Tensor], mask: Mask) -> None:
+    assert mask_of(function, 64) == mask
+
+
+def test_heads_of_unequal_layers_share_one_layout() -> None:
+    calls = [
+        AttentionCall(1, 4, 6, 6, 0.5, None, None, None),
+        AttentionCall(2, 1, 4, 8, 0.25, None, None, torch.tensor([3.0, 5.0])),
+    ]
+    layout = Layout.of(calls)
+    assert layout == Layout(kv_heads=2, group=4, width=8, scale=0.5)
+    q, k, v = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3, 8)
+    rows = layout.queries(calls[1], q).view(3, 2, 4, 8)
+    assert torch.equal(rows[:, :, 0, :4], q[0].transpose(0, 1) * 0.5)
+    assert not rows[:, :, 1:].any()
+    assert not rows[..., 4:].any()
+    assert torch.equal(layout.keys(calls[1], v), v[0].transpose(0, 1))
+    assert torch.equal(layout.keys(calls[1], k)[..., :4], k[0].transpose(0, 1))
+    attended = torch.arange(3 * 2 * 4 * 8.0).view(3, -1)
+    assert torch.equal(layout.result(calls[1], attended)[0], attended.view(3, 2, 4, 8)[:, :, 0])
+    sinks = layout.sinks(calls[1])
+    assert sinks is not None
+    assert sinks.tolist() == [3.0, 0, 0, 0, 5.0, 0, 0, 0]

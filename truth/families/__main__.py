@@ -1,0 +1,122 @@
+"""`make families`: each causal model type of transformers through the engine; results, the engine's table, the page.
+
+    python -m truth.families [--only TYPE ...] [--device cuda] [--again] [--page]
+
+A type that has a result is not run again, so a run that was ended goes on; `--again` runs all. A process that says
+nothing for three minutes is ended, and the next type runs in another.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from truth.families.page import write_page, write_table
+from truth.families.results import RESULTS, keep, kept
+
+SECONDS = 180
+"""Of one type."""
+AT_ONCE = 24
+"""Types of one process: its imports take longer than most types."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m truth.families", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", nargs="+", metavar="TYPE", help="model types; default: all")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--again", action="store_true", help="also types that have a result")
+    parser.add_argument("--page", action="store_true", help="only write the engine's table and the page")
+    parser.add_argument("--run", nargs="+", metavar="TYPE", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    results = RESULTS / f"families-{options.device}.json"
+    if options.run:
+        return _run(options.run, options.device)
+    if not options.page:
+        _all(options, results)
+    write_table()
+    write_page()
+    wrong = [name for name, trial in kept(results).items() if trial["outcome"] == "Wrong"]
+    print(f"wrong: {', '.join(wrong) or 'none'}")
+    return 1 if wrong else 0
+
+
+def _all(options: argparse.Namespace, results: Path) -> None:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    done = {} if options.again else kept(results)
+    names = options.only or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    left = [name for name in names if options.only or name not in done]
+    began, ended = time.monotonic(), 0
+    while left:
+        part = left[:AT_ONCE]
+        for trial in _in_a_process(part, options.device):
+            keep(results, trial)
+            ended += 1
+            left.remove(trial["model_type"])
+            seconds = (time.monotonic() - began) / ended * len(left)
+            said = trial["refused"] or f"{trial['prefill']}, {trial['decode']}"
+            print(
+                f"{ended:3}/{ended + len(left)} {trial['model_type']}: {trial['outcome']} ({said}); "
+                f"about {seconds / 60:.0f} min left",
+                flush=True,
+            )
+    print(dict(Counter(trial["outcome"] for trial in kept(results).values())))
+
+
+def _in_a_process(names: list[str], device: str) -> Iterator[dict[str, object]]:
+    """The trials of the first of `names`, up to the first whose process died or took too long."""
+    command = [sys.executable, "-m", "truth.families", "--device", device, "--run", *names]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    ended = 0
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True
+    ) as process:
+        assert process.stdout is not None
+        while True:
+            watchdog = threading.Timer(SECONDS, process.kill)
+            watchdog.start()
+            line = process.stdout.readline()
+            watchdog.cancel()
+            if not line:
+                break
+            if line.startswith("{"):
+                ended += 1
+                yield json.loads(line)
+    if ended < len(names):
+        because = f"its process ended with code {process.returncode}, or was ended after {SECONDS} s"
+        yield {**_NOTHING, "model_type": names[ended], "outcome": "Failed", "because": because}
+
+
+_NOTHING = {"row": {}, "prefill": "", "decode": "", "refused": "", "recurrent": False}
+
+
+def _run(names: list[str], device: str) -> int:
+    """The trials of `names`, a line of JSON for each."""
+    import warnings
+
+    import transformers
+
+    from graphpod_policy import Device
+    from truth.families.trial import tried
+
+    warnings.filterwarnings("ignore")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    for name in names:
+        with tempfile.TemporaryDirectory() as parent:
+            folder = Path(parent) / name
+            folder.mkdir()
+            print(json.dumps(asdict(tried(name, folder, Device(device)))), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
