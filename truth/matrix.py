@@ -150,10 +150,8 @@ class _Row:
     folder: Path
     reference: Reference
     runner: Runner | None = None
-    drafting: dict[SpeculativeMethod, Runner] = field(default_factory=dict)
-    """With speculative decoding."""
-    tiered: Runner | None = None
-    """With a host tier."""
+    others: dict[tuple[SpeculativeMethod | None, bool], Runner] = field(default_factory=dict)
+    """Engines with speculative decoding, a host tier or both, by the method and by whether they have a tier."""
 
     def cells(self) -> Iterator[Cell]:
         for scenario in self.matrix.scenarios:
@@ -161,8 +159,8 @@ class _Row:
             try:
                 found = self._judged(scenario)
             except Exception as error:  # noqa: BLE001 (whatever an engine raises is a cell's failure, and is reported)
-                self.runner = self.tiered = None
-                self.drafting.clear()
+                self.runner = None
+                self.others.clear()
                 found = Outcome.Failed, _words(error), Difference()
             outcome, because, difference = found
             yield Cell(
@@ -196,9 +194,9 @@ class _Row:
         outcome, because = _verdict(difference, near, self._degraded(runner, scenario))
         if outcome is Outcome.Failed:
             return outcome, because, difference
-        if scenario.own_passes and _shown(runner) == shown:
-            what = "draft was right" if scenario.drafts else "page came back from the host"
-            return Outcome.Failed, f"no {what}, so nothing was shown", difference
+        for happened, now, then in zip(SHOWN, _shown(runner), shown, strict=True):
+            if getattr(scenario, happened) and now == then:
+                return Outcome.Failed, f"no {SHOWN[happened]}, so nothing was shown", difference
         segments = sum((after[one] - before[one]).replays * runner.report.phases[one].segments for one in Phase)
         segments += _draft_replays(runner) - drafted
         if launches not in (None, segments):
@@ -230,14 +228,11 @@ class _Row:
             phases = [phase for phase in Phase if self.variant.policy(phase) is not Policy.Disabled]
             faults = ",".join(f"{scenario.fault}:{phase}:{FAULTY_SIZE[phase]}" for phase in phases)
             return self._start(OnCaptureFailure.Degrade, faults)
-        if scenario.drafts:
-            if scenario.method not in self.drafting:
-                self.drafting[scenario.method] = self._start(OnCaptureFailure.Fail, drafts=scenario.method)
-            return self.drafting[scenario.method]
-        if scenario.host_tier:
-            if self.tiered is None:
-                self.tiered = self._start(OnCaptureFailure.Fail, host_tier=True)
-            return self.tiered
+        if scenario.own_passes:
+            kind = (scenario.drafting, scenario.host_tier)
+            if kind not in self.others:
+                self.others[kind] = self._start(OnCaptureFailure.Fail, drafts=kind[0], host_tier=scenario.host_tier)
+            return self.others[kind]
         if self.runner is None:
             # Eager's row, too, has an engine of its own: poison must not reach the records.
             self.runner = self._start(OnCaptureFailure.Fail)
@@ -287,10 +282,14 @@ class _Row:
         return frozenset() if gate is None else frozenset({gate})
 
 
-def _shown(runner: Runner) -> float:
-    """So far, what shows that drafts or the host tier did something: right drafts, pages that came back."""
+SHOWN = {"drafts": "draft was right", "host_tier": "page came back from the host"}
+"""What shows that an engine's own passes did something, by what the scenario has."""
+
+
+def _shown(runner: Runner) -> tuple[float, float]:
+    """So far, of each of SHOWN."""
     loaded = 0 if runner.host_tier is None else runner.host_tier.loaded
-    return runner.counters.value("graphpod_speculation_accepted_tokens_total") + loaded
+    return runner.counters.value("graphpod_speculation_accepted_tokens_total"), loaded
 
 
 def _draft_replays(runner: Runner) -> int:

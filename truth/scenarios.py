@@ -150,6 +150,7 @@ class Name(StrEnum):
     EagleSampled = "eagle: sampled"
     EagleLogprobs = "eagle: output logprobs"
     EaglePreempted = "eagle: preempted"
+    DraftModelHostTier = "draft model: host tier"
     HostTier = "host tier: hit after eviction"
     HostTierSampled = "host tier: sampled"
     OutputLogprobs = "output logprobs"
@@ -265,15 +266,24 @@ def _drafted(method: SpeculativeMethod, *names: Name) -> tuple[Scenario, ...]:
     )
 
 
-DRAFT_MODEL: tuple[Scenario, ...] = _drafted(
-    SpeculativeMethod.DraftModel,
-    Name.DraftModel,
-    Name.DraftModelPrefixHit,
-    Name.DraftModelChunkTail,
-    Name.DraftModelRequests,
-    Name.DraftModelSampled,
-    Name.DraftModelLogprobs,
-    Name.DraftModelPreempted,
+DRAFT_MODEL: tuple[Scenario, ...] = (
+    *_drafted(
+        SpeculativeMethod.DraftModel,
+        Name.DraftModel,
+        Name.DraftModelPrefixHit,
+        Name.DraftModelChunkTail,
+        Name.DraftModelRequests,
+        Name.DraftModelSampled,
+        Name.DraftModelLogprobs,
+        Name.DraftModelPreempted,
+    ),
+    Scenario(
+        Name.DraftModelHostTier,
+        hit_after_eviction,
+        drafts=True,
+        method=SpeculativeMethod.DraftModel,
+        host_tier=True,
+    ),
 )
 """Not among SCENARIOS until a whole run of both devices has them; `--scenario "draft model"` runs them."""
 EAGLE: tuple[Scenario, ...] = _drafted(

@@ -88,6 +88,11 @@ def can_start(
     choice = attention_there(config, model, node)
     if choice.kernels is None and config.features.attention is not AttentionBackend.Triton:  # that is not built
         found.append(Obstacle.of(ExitCode.AttentionUnavailable, choice.because))
+    if model is not None and model.draft is not None:
+        choice = attention_there(config, model.draft, node)
+        if choice.kernels is None and config.features.attention is not AttentionBackend.Triton:
+            what = f"spec.engine.speculative.draftModel: {choice.because}"
+            found.append(Obstacle.of(ExitCode.AttentionUnavailable, what))
     facts = start_facts(config, model, node)
     found += _host_cache(config, node)
     found += _memory(replace(config, prefill_chunk=chunk_there(plan, facts)), facts, node)

@@ -4,6 +4,7 @@ Configurations whose dtype is settled (`can_start.settled`).
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from graphpod_policy import limits
 from graphpod_policy.attention import DECODE_PARTS
@@ -23,6 +24,9 @@ PREFIX_TOKENS = 1 << 22
 """More than a GPU holds of a real model. It bounds tiny models, because the engine lists pages one by one."""
 STAGING_BYTES = 64 << 20
 """Of a GPU, for the copies of the host tier in each direction."""
+MOST_DRAFTED = 64
+"""Sequences of a pass with the drafts of a model where `maxBatch` of these is Auto: it pays for few, and each size is a
+graph of all steps."""
 MARGIN = 0.1
 """Part of the free memory that the KV cache leaves alone: front, sockets, allocator fragmentation."""
 
@@ -80,14 +84,30 @@ def decode_scratch_bytes(rows: int, model: ModelFacts, known: Facts, device: Dev
     return 4 * rows * (DECODE_PARTS * model.heads * (model.head_dim + 2) + model.kv_heads)
 
 
+def most_drafted(config: EngineConfig) -> int:
+    """Sequences of the largest pass with the drafts of a model."""
+    drafted = config.features.speculative_max_batch or MOST_DRAFTED
+    return min(config.max_batch or drafted, drafted)
+
+
+def drafting_bytes(config: EngineConfig, known: Facts) -> int:
+    """What the graphs of a draft model's steps take, and its attention: the first step has two rows of a sequence."""
+    if known.model is None or (draft := known.model.draft) is None:
+        return 0
+    rows, plain = 2 * most_drafted(config), replace(config.feature_set(), speculative=None)
+    scratch = decode_scratch_bytes(rows, draft, known, config.features.device)
+    return pool_bytes(Phase.Decode, rows, plain, draft) + scratch
+
+
 def capture_room(config: EngineConfig, known: Facts, available: int) -> int:
-    """What captures may take of `available`, weights already there: all but the margin and the least KV cache that can
-    serve, which is what kvCacheMemory says, else one context, where it is derived the shortest that may be. `known` has
-    the model.
+    """What captures may take of `available`, weights already there: all but the margin, what draft steps take, and the
+    least KV cache that can serve, which is what kvCacheMemory says, else one context, where it is derived the shortest
+    that may be. `known` has the model.
     """
     assert known.model is not None
     one_context = pages_of(config, limits.least_context(config.feature_set(), known)) * page_bytes(config, known.model)
-    return max(0, int(available * (1 - MARGIN)) - (config.kv_cache_bytes or one_context))
+    kept = (config.kv_cache_bytes or one_context) + drafting_bytes(config, known)
+    return max(0, int(available * (1 - MARGIN)) - kept)
 
 
 def kv_tokens(config: EngineConfig, plan: Plan, known: Facts, free: int | None) -> int | None:
@@ -109,7 +129,7 @@ def kv_tokens(config: EngineConfig, plan: Plan, known: Facts, free: int | None) 
     rows = max(batch, *plan.rows(Phase.Decode)[-1:], 1)
     buffers = decode_scratch_bytes(rows, model, known, features.device)
     left = free - weights_bytes(config, model) - buffers - captures[Phase.Prefill] - host_tier_bytes(config)
-    reserve = activation_bytes(config, model) + captures[Phase.Decode]
+    reserve = activation_bytes(config, model) + captures[Phase.Decode] + drafting_bytes(config, known)
     least = pages_of(config, limits.least_context(features, known))
     room = cache_room(config, largest_sizes(plan), left, reserve, least, page)
     return max(0, min(most_pages(config, batch, context), room // page)) * config.page_size

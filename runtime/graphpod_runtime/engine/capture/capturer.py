@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 from graphpod_policy import Backend, Phase, Policy
 from graphpod_runtime.attention.base import AttentionBackend
-from graphpod_runtime.base.errors import CaptureFailed, CaptureOutOfMemory, GraphError
-from graphpod_runtime.base.model_body import Attend
+from graphpod_runtime.base.errors import CaptureFailed, GraphError
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
-from graphpod_runtime.engine.capture.debug import FaultKind, Mode, Switches
+from graphpod_runtime.engine.capture.debug import Mode, Switches
 from graphpod_runtime.engine.capture.phase_capture import PhaseCapture, timed
 from graphpod_runtime.engine.forward.graph_policies import GraphPolicy, graph_policy_of
 from graphpod_runtime.engine.forward.passes import Code, Pass
@@ -101,16 +100,7 @@ class Capturer:
 
     def _code(self, graph_policy: GraphPolicy, phase: Phase, size: int) -> Code:
         """The policy's code, or code that fails when a fault asks for it."""
-        code = graph_policy.code(size)
-        for kind, error in ((FaultKind.Capture, RuntimeError), (FaultKind.CaptureOom, CaptureOutOfMemory)):
-            if self.switches.fires(kind, phase, size):
-
-                def failing(attend: Attend, error: type[Exception] = error) -> None:
-                    code(attend)
-                    raise error("injected fault")
-
-                return failing
-        return code
+        return self.switches.failing(graph_policy.code(size), phase, size)
 
 
 @contextmanager

@@ -1,24 +1,29 @@
 """Switches for tests and debugging, read from the environment.
 
 GRAPHPOD_FAULT=<kind>:<phase>:<size>, or compile:<function>, makes one step of the start fail; several are separated by
-commas. GRAPHPOD_DEBUG names modes in which the engine runs slower and sees more, separated by commas, too.
-GRAPHPOD_ACCEPTANCE=<rate> or <rate>:<seed> scripts which drafts of speculative decoding count as right, for
-measurements over random weights. The texts are not the model's then.
+commas. The phase is prefill, decode or draft: the steps of a draft model, whose size is sequences. GRAPHPOD_DEBUG names
+modes in which the engine runs slower and sees more, separated by commas, too. GRAPHPOD_ACCEPTANCE=<rate> or
+<rate>:<seed> scripts which drafts of speculative decoding count as right, for measurements over random weights. The
+texts are not the model's then.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from graphpod_policy import ExitCode, Phase
+from graphpod_runtime.base.errors import CaptureOutOfMemory
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.compiled.cache import Compiled
 
 FAULT = "GRAPHPOD_FAULT"
 DEBUG = "GRAPHPOD_DEBUG"
 ACCEPTANCE = "GRAPHPOD_ACCEPTANCE"
+DRAFT = "draft"
+"""What faults and metrics call the passes of a draft model's steps, next to the phases."""
 
 
 class FaultKind(StrEnum):
@@ -55,7 +60,7 @@ class Mode(StrEnum):
     """Every hit in the host tier of the KV cache is loaded, also where computing it takes less time."""
 
 
-Fault = tuple[FaultKind, Phase, int] | tuple[FaultKind, Compiled]
+Fault = tuple[FaultKind, str, int] | tuple[FaultKind, Compiled]
 
 
 class Acceptance(NamedTuple):
@@ -86,6 +91,18 @@ class Switches:
         """Whether this step is to fail: at a phase and a size, or at a function being compiled."""
         return (kind, *where) in self.faults
 
+    def failing(self, code: Callable[[Attend], object], phase: str, size: int) -> Callable[[Attend], object]:
+        """`code` of a capture, or code that fails when a fault asks for it."""
+        for kind, error in ((FaultKind.Capture, RuntimeError), (FaultKind.CaptureOom, CaptureOutOfMemory)):
+            if self.fires(kind, phase, size):
+
+                def run(attend: Attend, error: type[Exception] = error) -> None:
+                    code(attend)
+                    raise error("injected fault")
+
+                return run
+        return code
+
 
 def _words(environment: Mapping[str, str], name: str) -> list[str]:
     text = environment.get(name, "")
@@ -99,13 +116,13 @@ def _fault(text: str) -> Fault:
             (function,) = where
             return FaultKind.Compile, Compiled(function)
         phase, size = where
-        return FaultKind(kind), Phase(phase), int(size)
+        return FaultKind(kind), phase if phase == DRAFT else Phase(phase), int(size)
     except ValueError as error:
         raise StartFailure(
             ExitCode.SettingInvalid,
             f"{FAULT}: {text!r}: expected <kind>:<phase>:<size> with kind one of "
             f"{', '.join(kind for kind in FaultKind if kind is not FaultKind.Compile)} and phase one of "
-            f"{', '.join(Phase)}, or compile:<function> with function one of {', '.join(Compiled)}",
+            f"{', '.join((*Phase, DRAFT))}, or compile:<function> with function one of {', '.join(Compiled)}",
         ) from error
 
 

@@ -207,7 +207,7 @@ class Starter:
             self._warn(script(switches.acceptance, device_state))
             draft = None
             if draft_weights is not None:
-                draft = DraftStart(config, draft_weights, device_state, self._plan.backend, self.counters)
+                draft = DraftStart(config, draft_weights, device_state, self._plan.backend, self.counters, switches)
             plan = self._refined(facts_of(asked, device_state, known))
             config = replace(config, max_batch=derived_limits.batch(asked, known, plan))
         cache = None
@@ -240,7 +240,7 @@ class Starter:
             captures.capture(Phase.Decode)
             decode_bytes = captures.drop(Phase.Decode)
             if draft is not None:
-                decode_bytes += draft.measured(captures.plan, switches.modes)
+                decode_bytes += draft.measured(captures.plan)
         with self._stage(StartStage.KvSizing):
             kv_tokens = self._allocate_cache(
                 config, least_context(asked.feature_set(), known), device_state, decode_bytes, captures.plan, draft
@@ -250,7 +250,7 @@ class Starter:
         with self._stage(StartStage.DecodeCapture):
             captures.capture(Phase.Decode)
             if draft is not None:
-                self._warn(draft.capture(captures.plan, switches.modes))
+                self._warn(draft.capture(captures.plan))
         report.state = State.SelfChecking
         with self._stage(StartStage.SelfCheck):
             for phase in Phase:
@@ -267,7 +267,7 @@ class Starter:
             report.drafts = ServedDrafts(method, asked.features.speculative_steps, limit, auto=given is None)
             if draft is not None:
                 report.drafts = report.drafts._replace(model=draft.name, graphs=len(draft.model.graphs))
-                draft.ready(switches.modes)
+                draft.ready()
             logger.info("batches of up to %d requests are decoded with drafts", limit)
         tier = None
         if asked.features.host_cache_bytes is not None:

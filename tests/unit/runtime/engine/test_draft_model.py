@@ -1,5 +1,6 @@
 """A draft model changes no text; what it has not read it reads before it drafts."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -288,3 +289,50 @@ def test_batches_above_the_largest_graph_draft_without_one(started: Start, llama
     answers(runner, random_prompts(5), 12, ignore_eos=True)
     assert of_drafts(runner, "fallbacks", reason="SizeAboveLadder") > 0
     assert of_drafts(runner, "fallbacks", reason="Disabled") == 0
+
+
+def test_a_vocabulary_of_the_same_size_and_other_tokens_is_refused(
+    started: Start, llama_folder: Path, tmp_path: Path
+) -> None:
+    def with_tokens(name: str, *texts: str) -> Path:
+        shutil.copytree(llama_folder, tmp_path / name)
+        made = {"model": {"vocab": {text: id for id, text in enumerate(texts)}}}
+        (tmp_path / name / "tokenizer.json").write_text(json.dumps(made))
+        return tmp_path / name
+
+    target, draft = with_tokens("large", "a", "b"), with_tokens("small", "b", "a")
+    with pytest.raises(StartFailure, match="draftModel: token 0 is 'b' in the vocabulary of small") as caught:
+        started(folder=target, **drafted_by(draft))
+    assert caught.value.code is ExitCode.ModelUnsupported
+
+
+@pytest.mark.parametrize(
+    ("fault", "graphs", "which", "rule"),
+    [
+        ("capture:draft:4", 0, "", "CaptureFailed"),
+        ("selfcheck:draft:2", 0, "", "SelfCheckFailed"),
+        ("capture-oom:draft:4", 2, "of more than 2 requests ", "CaptureOutOfMemory"),
+        ("capture-oom:draft:4,capture-oom:draft:2,capture-oom:draft:1", 0, "", "CaptureOutOfMemory"),
+    ],
+)
+def test_a_fault_in_the_graphs_of_drafts_costs_graphs_and_no_answer(
+    started: Start,
+    llama_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    graphs: int,
+    which: str,
+    rule: str,
+) -> None:
+    """Graphs of 8, 4, 2 and 1 requests; where memory runs out the smaller half is captured."""
+    prompts = random_prompts(5)
+    plain = texts(answers(started(), prompts, 8, ignore_eos=True))
+    monkeypatch.setenv("GRAPHPOD_FAULT", fault)
+    runner = started(**drafted_by(llama_folder), on_capture_failure=OnCaptureFailure.Degrade)
+    (warning,) = runner.report.warnings
+    assert warning.startswith(f"drafts {which}are computed without graphs: ")
+    assert runner.report.drafts is not None
+    assert runner.report.drafts.graphs == graphs
+    assert of_drafts(runner, "capture_failures", reason=rule) >= 1
+    assert texts(answers(runner, prompts, 8, ignore_eos=True)) == plain
+    assert of_drafts(runner, "fallbacks", reason="SizeAboveLadder" if graphs else "NotCaptured") > 0

@@ -6,7 +6,6 @@ eagerly, which is counted and reported.
 """
 
 from collections.abc import Callable, Iterable
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from graphpod_policy import (
     Backend,
     EngineConfig,
+    ExitCode,
     FallbackReason,
     OnCaptureFailure,
     Phase,
@@ -23,15 +23,15 @@ from graphpod_policy import (
     Policy,
 )
 from graphpod_policy.start.can_start import draft_misfit
-from graphpod_policy.start.footprint import pages_of
+from graphpod_policy.start.footprint import most_drafted, pages_of
 from graphpod_runtime.attention.base import AttentionBackend
-from graphpod_runtime.base.errors import CompileFailed, GraphError, SelfCheckFailed
+from graphpod_runtime.base.errors import CaptureOutOfMemory, CompileFailed, GraphError, SelfCheckFailed
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.shapes import dtype_of
 from graphpod_runtime.cache.kv import KvCache, page_bytes
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.engine.capture.capturer import no_collector
-from graphpod_runtime.engine.capture.debug import Mode
+from graphpod_runtime.engine.capture.debug import DRAFT, FaultKind, Mode, Switches
 from graphpod_runtime.engine.capture.phase_capture import timed
 from graphpod_runtime.engine.forward.drafting.draft_model import DraftModel
 from graphpod_runtime.engine.forward.drafting.draft_steps import DraftSteps
@@ -40,6 +40,7 @@ from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeat
 from graphpod_runtime.engine.forward.drafting.head_steps import HeadSteps
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.start.device_state import DeviceState, attention_of, new_cache
+from graphpod_runtime.engine.start.drafting.vocabulary import first_difference
 from graphpod_runtime.engine.start.limits.draft_limit import PAYS_FOR_A_MODEL, draft_limit
 from graphpod_runtime.engine.start.limits.prefill_budget import seconds_of
 from graphpod_runtime.engine.start.resolver_facts import draft_facts, model_facts
@@ -53,10 +54,6 @@ from graphpod_runtime.models.heads.draft_head import DraftHead
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.wire.counters import Counters
 
-DRAFT = "draft"
-"""What metrics call its passes, next to the phases."""
-MOST_SEQUENCES = 64
-"""Of a pass with drafts where `maxBatch` is Auto: a draft model pays for few, and each size is a graph of all steps."""
 CHECKED_PAGES = 3
 """Of one sequence of a checked pass, at most."""
 
@@ -71,23 +68,27 @@ class DraftStart:
         device_state: DeviceState,
         backend: Backend,
         counters: Counters,
+        switches: Switches,
     ) -> None:
         """StartFailure where `weights` do not draft for the model of `device_state`."""
         target = replace(model_facts(device_state.model.shape), draft=draft_facts(weights))
         if misfit := draft_misfit(config, target):
             raise StartFailure.by(misfit)
+        folders = Path(config.model.path), Path(config.features.speculative_draft or "")
+        if not isinstance(weights, DraftHead) and (difference := first_difference(*folders)):
+            raise StartFailure(ExitCode.ModelUnsupported, f"spec.engine.speculative.draftModel: {difference}")
         seats = device_state.seats
         assert isinstance(seats, DraftingSeats)
         assert config.max_batch is not None, "a start has derived it"
         self._config, self._weights, self._device_state = config, weights, device_state
-        self._backend, self._counters = backend, counters
+        self._backend, self._counters, self._switches = backend, counters, switches
         self._addresses = Addresses()
         self._addresses.register_module(weights.module())
         if isinstance(weights, DraftHead):
             # It has embedding and output matrix of the model.
             self._addresses.register_module(device_state.model.module(), "model.")
         self._seats = seats
-        sequences = min(config.max_batch, config.features.speculative_max_batch or MOST_SEQUENCES)
+        sequences = most_drafted(config)
         attention: AttentionBackend = attention_of(config, device_state.place, weights).backend
         attention.bind(self.new_cache(1))
         count, drafting = config.feature_set().verify_width - 1, (seats.state, lambda: seats.slot_tokens())
@@ -105,7 +106,9 @@ class DraftStart:
             seats.proposer = seats.draft_model = self.model
         self._pool: Pool | None = None
         self._because: str | None = None
-        """Why drafts have no graphs, if they should have some."""
+        """Why drafts have no graphs, if they should have some, or fewer."""
+        self._most = sequences
+        """Of a graph."""
 
     @property
     def name(self) -> str:
@@ -151,43 +154,57 @@ class DraftStart:
             return f"the draft model's layers run uncompiled: {error}"
         return None
 
-    def measured(self, plan: Plan, modes: AbstractSet[Mode]) -> int:
+    def measured(self, plan: Plan) -> int:
         """Bytes that the graphs take, which are captured and dropped."""
-        self.capture(plan, modes)
+        self.capture(plan)
         taken = 0 if self._pool is None else self._pool.pool_bytes() + self._pool.driver_bytes()
         self._drop()
         return taken
 
-    def capture(self, plan: Plan, modes: AbstractSet[Mode]) -> str | None:
+    def capture(self, plan: Plan) -> str | None:
         """The graphs for batches of the decode sizes of `plan`, as far as there can be drafts; where decode has no
-        graphs, drafts have none. Why there are none although there should be; StartFailure then where nothing may
-        degrade."""
+        graphs, drafts have none. The smaller half where memory runs out, again and again. Why there are fewer than
+        there should be; StartFailure where nothing may degrade and none can be captured."""
         decode = plan.phases[Phase.Decode]
-        wanted = () if decode.planned is Policy.Disabled else self._sizes(decode.sizes)
-        if Mode.Eager in modes or Mode.OneBreak in modes:
+        wanted = [] if decode.planned is Policy.Disabled else self._sizes(decode.sizes)
+        if {Mode.Eager, Mode.OneBreak} & self._switches.modes:
             self.model.eagerly = FallbackReason.ForcedEager
             return None
-        if not wanted or self._because is not None:
+        if not wanted:
             return self._because
         for name, tensor in (*self._steps.tensors(), *self._caches()):
             self._addresses.register(f"{DRAFT}.{name}", tensor)
+        while True:
+            try:
+                self._capture(wanted)
+            except GraphError as error:
+                self._drop()
+                self._failed(error)
+                if not isinstance(error, CaptureOutOfMemory) or len(wanted) == 1:
+                    return self._degrade(error)
+                wanted = wanted[len(wanted) - len(wanted) // 2 :]
+                self._most = wanted[0]
+                self._because = f"drafts of more than {self._most} requests are computed without graphs: {error}"
+            else:
+                return self._because
+
+    def _capture(self, wanted: list[int]) -> None:
         pool = self._pool = self._device_state.place.pool(self._addresses)
         labels = {"phase": DRAFT, "policy": Policy.Full.value, "backend": self._backend.value}
-        try:
-            with no_collector(), pool.capturing():
-                for size in dict.fromkeys((wanted[0], wanted[-1])):
-                    self._warm(size, pool)
-                for size in wanted:
-                    try:
-                        with timed() as clock:
-                            self.model.graphs[size] = self._captured(size, pool)
-                    finally:
-                        self._counters.observe("graphpod_graph_capture_duration_seconds", clock.seconds, **labels)
-                    self._counters.add("graphpod_graph_captures_total", result="ok", **labels)
-        except GraphError as error:
-            self._counters.add("graphpod_graph_captures_total", result="error", **labels)
-            return self._degrade(error)
-        return None
+        with no_collector(), pool.capturing():
+            for size in dict.fromkeys((wanted[0], wanted[-1])):
+                self._warm(size, pool)
+            for size in wanted:
+                with timed() as clock:
+                    self.model.graphs[size] = self._captured(size, pool)
+                self._counters.add("graphpod_graph_captures_total", result="ok", **labels)
+                self._counters.observe("graphpod_graph_capture_duration_seconds", clock.seconds, **labels)
+
+    def _failed(self, error: GraphError) -> None:
+        """Counts a capture that failed."""
+        labels = {"phase": DRAFT, "backend": self._backend.value}
+        self._counters.add("graphpod_graph_captures_total", result="error", policy=Policy.Full.value, **labels)
+        self._counters.add("graphpod_graph_capture_failures_total", reason=error.rule, **labels)
 
     def check(self) -> str | None:
         """Replays every graph over sequences with a past, and compares drafts, keys and values with those of the code
@@ -199,6 +216,9 @@ class DraftStart:
                 self._counters.add("graphpod_graph_selfchecks_total", result="passed", **labels)
         except SelfCheckFailed as error:
             self._counters.add("graphpod_graph_selfchecks_total", result="failed", **labels)
+            self._counters.add(
+                "graphpod_graph_capture_failures_total", phase=DRAFT, backend=self._backend.value, reason=error.rule
+            )
             return self._degrade(error)
         finally:
             self._forget()
@@ -215,7 +235,7 @@ class DraftStart:
         fitting = [size for size in sizes if size <= self.sequences * width]
         return draft_limit(fitting, width, seconds, PAYS_FOR_A_MODEL, drafting)
 
-    def ready(self, modes: AbstractSet[Mode]) -> None:
+    def ready(self) -> None:
         """From now on passes are counted."""
         replays = self._counters.adder(
             "graphpod_graph_replays_total", phase=DRAFT, policy=Policy.Full.value, backend=self._backend.value
@@ -230,7 +250,7 @@ class DraftStart:
                 replays()
 
         self.model.counted = counted
-        if self._pool is not None and Mode.Addresses in modes:
+        if self._pool is not None and Mode.Addresses in self._switches.modes:
             self.model.verify = self._pool.verify
 
     def _sizes(self, sizes: Iterable[int]) -> list[int]:
@@ -240,11 +260,12 @@ class DraftStart:
         beyond = [size for size in ascending if size > self.sequences]
         if beyond and (not below or below[-1] < self.sequences):
             below.append(self.sequences)
-        return below[::-1]
+        return [size for size in below[::-1] if size <= self._most]
 
     def _captured(self, size: int, pool: Pool) -> CapturedGraph:
         self._steps.load(self._padding(size), size)
-        return capture_full(self._steps.code(size), self._site(size), self.model.attention.run, pool)
+        code = self._switches.failing(self._steps.code(size), DRAFT, size)
+        return capture_full(code, self._site(size), self.model.attention.run, pool)
 
     def _warm(self, size: int, pool: Pool) -> None:
         """Runs the code of a size once. Fails as its capture would."""
@@ -300,6 +321,8 @@ class DraftStart:
             return self._steps.drafts(count).clone(), cache.take(own)
 
         replayed, written = run(lambda: self.model.graphs[size].replay(count))
+        if self._switches.fires(FaultKind.SelfCheck, DRAFT, size):
+            replayed += 1
         expected, _ = run(lambda: self._steps.code(size)(self.model.attention.run))
         if not torch.equal(replayed, expected):
             raise SelfCheckFailed(f"{DRAFT} size {size}: the replay gave other than the {drafts} drafts of its code")
@@ -319,9 +342,7 @@ class DraftStart:
         """Drafts are computed eagerly. StartFailure where nothing may degrade."""
         self._drop()
         self._refuse(error, "spec.graph.onCaptureFailure: Degrade to draft without graphs")
-        self._counters.add(
-            "graphpod_graph_capture_failures_total", phase=DRAFT, backend=self._backend.value, reason=error.rule
-        )
+        self._most = 0
         self.model.eagerly = FallbackReason.NotCaptured
         self._because = f"drafts are computed without graphs: {error}"
         return self._because
