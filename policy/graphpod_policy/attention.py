@@ -19,10 +19,18 @@ BUILT_FOR = (Architecture(HOPPER),)
 """What those kernels are compiled for. An engine reads it from its own; before there is one, this is assumed."""
 TRITON, TRITON_FP8 = (8, 0), (8, 9)
 """Compute capability from which Triton is supported, and from which it has e4m3."""
-DECODE_PARTS = 16
-"""Into which our decode kernel cuts the context of a row, at most; they leave their sums in memory for each other."""
+FEW_ROWS = 4
+"""Batches of decode that do not fill a GPU by their rows."""
+DECODE_PARTS, FEW_PARTS = 16, 32
+"""Into which our decode kernel cuts the context of a row, at most, and that of one of a few rows. They leave their sums
+in memory for each other."""
 BUILT_DTYPE = "bfloat16"
 """The activations that they take."""
+
+
+def most_parts(rows: int) -> int:
+    """Of a decode pass over at most `rows` rows, all rows together."""
+    return max(DECODE_PARTS * rows, FEW_PARTS * min(rows, FEW_ROWS))
 
 
 @dataclass(frozen=True, slots=True)

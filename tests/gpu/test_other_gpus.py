@@ -36,7 +36,7 @@ def shared_bytes(decode: ModuleType, capability: int, kinds: tuple[str, str], he
     triton = import_module("triton")
     compiler, target = import_module("triton.compiler"), import_module("triton.backends.compiler").GPUTarget
     (kind, kv_kind), (group, width), kernel = kinds, heads, decode._attend
-    tile = decode.tile_of(rows, width * SIZES[kind], SHARED[capability])
+    tile = decode.tile_of(rows, width * SIZES[kind], SHARED[capability], quantised=kv_kind != kind)
     types = dict.fromkeys(("q", "k", "v", "out"), f"*{kind}") | dict.fromkeys(("keys", "values"), f"*{kv_kind}")
     types |= POINTERS | SCALARS
     fixed: dict[str, Any] = {
@@ -46,9 +46,12 @@ def shared_bytes(decode: ModuleType, capability: int, kinds: tuple[str, str], he
         "width": width,
         "width_block": width,
         "quantised": kv_kind != kind,
-        "parts": decode.PARTS,
+        "parts": tile.parts,
         "least": tile.least,
         "block": tile.block,
+        "even": decode.DECODE_PARTS,
+        "middle": decode.MIDDLE,
+        "largest_query": decode.LARGEST_QUERY,
     }
     names = kernel.arg_names
     aligned = [name for name, held in types.items() if held.startswith("*") and name not in UNALIGNED]

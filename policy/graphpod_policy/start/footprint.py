@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from graphpod_policy import limits
-from graphpod_policy.attention import DECODE_PARTS
+from graphpod_policy.attention import most_parts
 from graphpod_policy.config import EngineConfig
 from graphpod_policy.cost.cost import pool_bytes
 from graphpod_policy.cost.selfcheck import LONG_ROW
@@ -81,7 +81,7 @@ def decode_scratch_bytes(rows: int, model: ModelFacts, known: Facts, device: Dev
     """
     if device is Device.Cpu or known.reads_whole_tables:
         return 0
-    return 4 * rows * (DECODE_PARTS * model.heads * (model.head_dim + 2) + model.kv_heads)
+    return 4 * (most_parts(rows) * model.heads * (model.head_dim + 2) + rows * model.kv_heads)
 
 
 def most_drafted(config: EngineConfig) -> int:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
+from graphpod_policy.attention import FEW_ROWS
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.graphs.buffers import Buffers, Slot
-from graphpod_runtime.kernels.paged_decode_triton import FEW_ROWS, Rows, Scratch, Step
+from graphpod_runtime.kernels.paged_decode_triton import Rows, Scratch, Step
 from graphpod_runtime.kernels.rows.row_copies import rows_for
 
 
@@ -60,7 +61,7 @@ class PagedDecode:
         """As AttentionBackend.over, of rows that were planned."""
         count = q.shape[0]
         scratch = self._scratch if count <= self._scratch.ended.shape[0] else self._scratch_of(count)
-        step = Step(q, k, v, out, self._rows, scratch)
+        step = Step(q, k, v, out, self._rows, scratch, self._layers[0][0].dtype)
         # Programs of a launch do not see what the others of it write.
         write = rows_for(self._device).writer(k, v, self._rows.slots) if self._shared else None
 

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphpod_policy.attention import DECODE_PARTS as PARTS
+from graphpod_policy.attention import DECODE_PARTS, FEW_PARTS, FEW_ROWS, most_parts
 from graphpod_runtime.base.shapes import KvScale
 from graphpod_runtime.cache.cells import quantises
 from graphpod_runtime.kernels.rows.row_copies_triton import held
@@ -25,25 +25,35 @@ LEAST_GROUP = 16
 
 
 class Tile(NamedTuple):
-    """How programs work: tokens of one step, tokens of the smallest part, warps, loads ahead."""
+    """How programs work: tokens of one step, tokens of the smallest part, warps, loads ahead, and parts at most."""
 
     block: int
     least: int
     warps: int
     stages: int
+    parts: int
 
 
-FEW, MANY = Tile(128, 128, 4, 2), Tile(64, 256, 2, 3)
-"""For a few rows, where the time is a chain of latencies, and for many, which fill the device."""
-FEW_ROWS = 4
+FEW = Tile(128, 128, 4, 2, FEW_PARTS)
+MANY, MANY_FP8 = Tile(64, 256, 2, 3, DECODE_PARTS), Tile(64, 256, 1, 2, DECODE_PARTS)
+"""For a few rows, where the time is a chain of latencies, and for many, which fill the device. FP8 is half the bytes to
+wait for and more to compute: programs of one warp leave room for others (one H200, 2026-11-26, 32 rows of 8192 tokens:
+167 µs a layer, of two warps 203; in 16 bits 269)."""
+MIDDLE = 256
+"""Tokens of a part from which on a few rows have more parts than many: one row of 32 768 tokens takes 46 µs a layer by
+32 of them, 55 by 16; one of 4096 takes 16 by 32, 13 by 16 (one H200, 2026-11-26)."""
+LARGEST_QUERY = 1024.0
+"""Queries beyond it are scaled for products in float16, which ends at 65 504."""
 OTHER_SHARED = 16 << 10
 """Bytes of shared memory besides the keys and values of a step."""
 
 
-def tile_of(rows: int, token_bytes: int, shared: int) -> Tile:
-    """For `rows` rows of keys of `token_bytes` each, where a program can have `shared` bytes of shared memory. Pages
-    are found while they are read, so Triton keeps one step's keys and values there, whatever `stages` says."""
-    tile = FEW if rows <= FEW_ROWS else MANY
+def tile_of(rows: int, token_bytes: int, shared: int, *, quantised: bool = False) -> Tile:
+    """For `rows` rows of keys of `token_bytes` each, as they are multiplied, where a program can have `shared` bytes of
+    shared memory. Pages are found while they are read, so Triton keeps one step's keys and values there, whatever
+    `stages` says."""
+    many = MANY_FP8 if quantised else MANY
+    tile = FEW if rows <= FEW_ROWS else many
     block = tile.block
     while 2 * block * token_bytes + OTHER_SHARED > shared and block > LEAST_GROUP:
         block //= 2
@@ -55,7 +65,8 @@ def _over(
     query, keys, values, table, begin, end, head, kv_heads, scale, best, total, sums, at_d,
     page_size: tl.constexpr, width: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    """Attention over tokens [begin, end) of the cache on top of (largest score, mass, weighted values) so far."""
+    """Attention over tokens [begin, end) of the cache on top of (largest score, mass, weighted values) so far. Keys and
+    values are multiplied in the type of `query`; `scale` is a number or one a query head."""
     wide = at_d < width
     for first in range(begin, end, block):
         position = first + tl.arange(0, block)
@@ -91,12 +102,14 @@ def _attend(
     scale, value_scale, key_inverse, value_inverse, q_stride, k_stride, v_stride, table_stride, kv_heads, window,
     page_size: tl.constexpr, group: tl.constexpr, group_block: tl.constexpr, width: tl.constexpr,
     width_block: tl.constexpr, quantised: tl.constexpr, parts: tl.constexpr, least: tl.constexpr, block: tl.constexpr,
+    even: tl.constexpr, middle: tl.constexpr, largest_query: tl.constexpr,
 ):  # fmt: skip
     row, head = (tl.program_id(0) // kv_heads).to(tl.int64), tl.program_id(0) % kv_heads
     part = tl.program_id(1)
     length = tl.load(lengths + row).to(tl.int32)
     first = tl.maximum(0, length - window)
-    size = tl.maximum(least, tl.cdiv(tl.cdiv(length - first, parts), block) * block)
+    size = tl.maximum(tl.cdiv(length - first, parts), tl.minimum(tl.cdiv(length - first, even), middle))
+    size = tl.maximum(least, tl.cdiv(size, block) * block)
     count = tl.cdiv(length - first, size)
     if part < count:
         at_g, at_d = tl.arange(0, group_block), tl.arange(0, width_block)
@@ -109,9 +122,15 @@ def _attend(
         sums = tl.zeros((group_block, width_block), tl.float32)
         begin = first + part * size
         end = tl.minimum(begin + size, length)
+        factor, scales = query, tl.full((group_block, 1), scale, tl.float32)
+        if quantised and query.dtype != tl.float32:
+            # From e4m3 to float16 is one instruction, to bfloat16 several. A power of two changes no digit.
+            largest = tl.max(tl.abs(query.to(tl.float32)), 1)
+            shrink = tl.exp2(tl.minimum(0.0, tl.floor(tl.log2(largest_query / largest))))[:, None]
+            factor, scales = (query.to(tl.float32) * shrink).to(tl.float16), scales / shrink
         best, total, sums = _over(
-            query, keys, values, tables + row * table_stride, begin, tl.minimum(end, length - 1), head, kv_heads,
-            scale, best, total, sums, at_d, page_size, width, block,
+            factor, keys, values, tables + row * table_stride, begin, tl.minimum(end, length - 1), head, kv_heads,
+            scales, best, total, sums, at_d, page_size, width, block,
         )  # fmt: skip
         if end == length:
             cell = (tl.load(slots + row) * kv_heads + head) * width
@@ -156,7 +175,7 @@ class Scratch(NamedTuple):
     """What the parts of a launch leave for the one that adds them up; layers use it one after the other."""
 
     sums: Tensor
-    """float32 [rows, kv_heads, parts, group, width]."""
+    """float32 [rows, kv_heads, parts, group, width], of the parts that a launch has."""
     extremes: Tensor
     """float32 [rows, kv_heads, parts, group, 2]: largest score and mass."""
     ended: Tensor
@@ -165,10 +184,10 @@ class Scratch(NamedTuple):
     @classmethod
     def of(cls, rows: int, heads: int, kv_heads: int, width: int, device: torch.device) -> "Scratch":
         """For up to `rows` rows."""
-        parts = rows, kv_heads, PARTS, heads // kv_heads
+        sums = most_parts(rows) * heads
         return cls(
-            torch.empty(*parts, width, device=device),
-            torch.empty(*parts, 2, device=device),
+            torch.empty(sums * width, device=device),
+            torch.empty(sums * 2, device=device),
             torch.zeros(rows, kv_heads, dtype=torch.int32, device=device),
         )
 
@@ -193,8 +212,12 @@ def _shared(device: torch.device) -> int:
 class Step:
     """Decode attention of one pass, whose layers share everything but their cache."""
 
-    def __init__(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor, rows: Rows, scratch: Scratch) -> None:
-        """q [rows, heads, d], k and v [rows, kv_heads, d], whose heads lie together; out [rows, heads · d]."""
+    def __init__(
+        self, q: Tensor, k: Tensor, v: Tensor, out: Tensor, rows: Rows, scratch: Scratch, cells: torch.dtype
+    ) -> None:
+        """q [rows, heads, d], k and v [rows, kv_heads, d], whose heads lie together; out [rows, heads · d]; the cache
+        is of `cells`.
+        """
         count, heads, width = q.shape
         if rows.lengths.shape[0] != count:
             raise ValueError(f"{count} rows attend, {rows.lengths.shape[0]} were planned")
@@ -202,12 +225,13 @@ class Step:
         q, k, v = q.flatten(1), k.flatten(1), v.flatten(1)
         group, group_block = heads // kv_heads, max(LEAST_GROUP, triton.next_power_of_2(heads // kv_heads))
         width_block = max(LEAST_GROUP, triton.next_power_of_2(width))
-        tile = tile_of(count, width_block * q.element_size(), _shared(q.device))
-        self._grid = (count * kv_heads, PARTS, 1)
+        quantised = quantises(cells)
+        tile = tile_of(count, width_block * q.element_size(), _shared(q.device), quantised=quantised)
+        self._grid = (count * kv_heads, tile.parts, 1)
         self._rows = (q, k, v), (*rows, out, *scratch)
         self._strides = q.stride(0), k.stride(0), v.stride(0), rows.tables.stride(0), kv_heads
-        self._shape = group, group_block, width, width_block
-        self._tile = PARTS, tile.least, tile.block
+        self._shape = group, group_block, width, width_block, quantised
+        self._tile = tile.parts, tile.least, tile.block, DECODE_PARTS, MIDDLE, LARGEST_QUERY
         self._options = {"num_warps": tile.warps, "num_stages": tile.stages}
         self._launch: Any = None
 
@@ -217,7 +241,7 @@ class Step:
         arguments = (
             *self._rows[0], keys, values, *self._rows[1],
             softmax * scale.key * LOG2_E, scale.value, 1.0 / scale.key, 1.0 / scale.value,
-            *self._strides, window or 2**30, keys.shape[1], *self._shape, quantises(keys.dtype), *self._tile,
+            *self._strides, window or 2**30, keys.shape[1], *self._shape, *self._tile,
         )  # fmt: skip
         if self._launch is None:
             # Choosing the compiled kernel takes longer than launching it, and the choice is the same for all layers.
