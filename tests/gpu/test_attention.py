@@ -71,7 +71,9 @@ def heads(rows: int, count: int, seed: int, width: int = 128) -> torch.Tensor:
 def test_a_plan_made_while_the_device_is_behind_leaves_the_pass_before_it_alone(backend: str) -> None:
     """Plans are copied to the device in its own time; a large ladder's captures put it far behind the host."""
     cache = KvCache.allocate(SHAPE, 400, PAGE, torch.bfloat16, CUDA)
-    attention = FlashInferAttention(SHAPE, torch.bfloat16, torch.bfloat16, CUDA, prefill=backend)
+    attention = FlashInferAttention(
+        SHAPE, torch.bfloat16, torch.bfloat16, CUDA, backend, our_decode(SHAPE, torch.bfloat16)
+    )
     attention.bind(cache)
     sizes = (700, 4, 3000, 33, 1500)
     firsts = [1, 60, 70, 270, 280]
@@ -107,7 +109,11 @@ def test_prefill_decode_and_cache_are_those_of_plain_torch(kernels: str, page: i
     shape = replace(SHAPE, head_dim=width, attention_scale=0.07)
     sizes = (700, 33, 1)
     results = []
-    for attention in (FlashInferAttention(shape, torch.bfloat16, kv_dtype, CUDA, prefill), TorchAttention(shape)):
+    decode = our_decode(shape, torch.bfloat16)
+    for attention in (
+        FlashInferAttention(shape, torch.bfloat16, kv_dtype, CUDA, prefill, decode),
+        TorchAttention(shape),
+    ):
         cache = KvCache.allocate(shape, 1600 // page + 4, page, kv_dtype, CUDA, SCALES)
         attention.bind(cache)
         order = (torch.randperm(cache.pages - 1, generator=torch.Generator().manual_seed(3)) + 1).tolist()
@@ -129,29 +135,41 @@ def test_prefill_decode_and_cache_are_those_of_plain_torch(kernels: str, page: i
 
 @pytest.mark.parametrize("window", [None, 300])
 @pytest.mark.parametrize(
-    ("heads_of", "width", "dtype"),
+    ("heads_of", "width", "dtype", "kv_dtype", "queries"),
     [
-        ((8, 2), 128, torch.bfloat16),
-        ((16, 1), 64, torch.float16),
-        ((14, 2), 80, torch.bfloat16),
-        ((4, 4), 256, torch.bfloat16),
-        ((4, 2), 8, torch.float32),
-        ((4, 2), 128, torch.float32),
+        ((8, 2), 128, torch.bfloat16, torch.bfloat16, 1.0),
+        ((16, 1), 64, torch.float16, torch.float16, 1.0),
+        ((14, 2), 80, torch.bfloat16, torch.bfloat16, 1.0),
+        ((4, 4), 256, torch.bfloat16, torch.bfloat16, 1.0),
+        ((4, 2), 8, torch.float32, torch.float32, 1.0),
+        ((4, 2), 128, torch.float32, torch.float32, 1.0),
+        ((8, 2), 128, torch.bfloat16, FP8, 1.0),
+        ((14, 2), 80, torch.bfloat16, FP8, 1.0),
+        ((8, 2), 128, torch.bfloat16, FP8, 1e6),  # beyond float16
+        ((4, 2), 128, torch.float32, FP8, 1.0),
     ],
 )
 @pytest.mark.parametrize("rows", [1, 4, 5, 9])
 def test_decode_over_contexts_of_one_part_and_of_many_is_that_of_plain_torch(
-    rows: int, heads_of: tuple[int, int], width: int, dtype: torch.dtype, window: int | None
+    rows: int,
+    heads_of: tuple[int, int],
+    width: int,
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    queries: float,
+    window: int | None,
 ) -> None:
     """Three steps with other lengths: what the parts of a row leave for each other is used again."""
     count, kv_count = heads_of
     shape = replace(SHAPE, heads=count, kv_heads=kv_count, head_dim=width, windows=(window, window))
+    if queries > 1:
+        shape = replace(shape, attention_scale=0.07 / queries)
     contexts = [1, 5000, 2, 129, 256, 257, 128, 2049, 300][:rows]
     steps = (contexts, [context + 1 for context in contexts[::-1]], [context + 7 for context in contexts])
     results: list[list[Tensor]] = []
     for attention in (TorchAttention(shape, our_decode(shape, dtype)), TorchAttention(shape)):
         generator = torch.Generator(CUDA).manual_seed(rows)
-        cache = KvCache.allocate(shape, 800, PAGE, dtype, CUDA)
+        cache = KvCache.allocate(shape, 800, PAGE, kv_dtype, CUDA, SCALES)
         attention.bind(cache)
         attention.reserve(16, 400)
         cache.draw(torch.arange(800, device=CUDA), 3)  # what a start leaves on the scratch page is no difference
@@ -164,7 +182,7 @@ def test_decode_over_contexts_of_one_part_and_of_many_is_that_of_plain_torch(
                 torch.randn(rows, n, width, generator=generator, device=CUDA).to(dtype)
                 for n in (count, kv_count, kv_count)
             )
-            found.append(attention.run(1, q, k, v))
+            found.append(attention.run(1, q * queries, k, v))
         results.append([*found, cache.keys, cache.values])
     for got, expected in zip(*results, strict=True):
         assert (got.float() - expected.float()).abs().max() < (1e-4 if dtype is torch.float32 else 0.02)
@@ -192,10 +210,10 @@ def test_products_of_a_few_rows_are_those_of_torch(rows: int, inputs: int, outpu
 def test_a_captured_step_is_planned_and_replayed_without_waiting_for_the_device(kernels: str) -> None:
     prefill, width, kv_dtype = KERNELS.get(kernels, ("", 128, torch.bfloat16))
     shape = replace(SHAPE, head_dim=width)
-    decode = our_decode(shape, torch.bfloat16) if kernels == "torch, our decode" else None
+    decode = None if kernels == "torch" else our_decode(shape, torch.bfloat16)
     attention: AttentionBackend = TorchAttention(shape, decode)
     if prefill:
-        attention = FlashInferAttention(shape, torch.bfloat16, kv_dtype, CUDA, prefill)
+        attention = FlashInferAttention(shape, torch.bfloat16, kv_dtype, CUDA, prefill, decode)
     attention.bind(KvCache.allocate(shape, 100, PAGE, kv_dtype, CUDA, SCALES))
     attention.reserve(4, 30)
     inputs = [heads(4, n, n, width) for n in (8, 2, 2)]
