@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from graphpod_policy.model.name_pattern import may_backtrack
+
 BLOCK = 128
 """Rows and columns of a block: the only size that is built."""
 PARTS: tuple[tuple[str, ...], ...] = (
@@ -186,6 +188,9 @@ def _entries(entries: Iterable[object]) -> Iterator[str]:
                 re.compile(entry[3:])
             except re.error as error:
                 raise SchemeNotBuilt(f"quantization_config ignores {entry!r}, which is no pattern ({error})") from error
+            if slow := may_backtrack(entry[3:]):
+                what = f"quantization_config ignores {entry!r}, which may take very long to match: {slow}"
+                raise SchemeNotBuilt(f"{what}; name the matrices")
         elif entry in ("lm_head", "model.lm_head", "language_model.lm_head"):
             continue
         yield entry
