@@ -61,8 +61,9 @@ def tokens(model: Path, device: str, folder: Path, wanted: int, say: Callable[[s
     rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
     if sum(map(len, rows)) >= wanted:
         return rows
-    # No graphs: they would be captured for a few passes.
-    plain = {"prefill": Policy.Disabled, "decode": Policy.Disabled}
+    # A CPU would take longer to capture graphs than they save.
+    policy = Policy.Disabled if device == "cpu" else Policy.Auto
+    plain = {"prefill": policy, "decode": policy}
     with (
         Engine(model, device=device, max_model_len=2 * LENGTH, max_batch=AT_ONCE, **plain) as engine,
         kept.open("a") as out,

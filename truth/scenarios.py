@@ -151,6 +151,13 @@ class Name(StrEnum):
     EagleLogprobs = "eagle: output logprobs"
     EaglePreempted = "eagle: preempted"
     DraftModelHostTier = "draft model: host tier"
+    Eagle3 = "eagle-3"
+    Eagle3PrefixHit = "eagle-3: prefix hit"
+    Eagle3ChunkTail = "eagle-3: chunk tail"
+    Eagle3Requests = "eagle-3: 1–32 requests"
+    Eagle3Sampled = "eagle-3: sampled"
+    Eagle3Logprobs = "eagle-3: output logprobs"
+    Eagle3Preempted = "eagle-3: preempted"
     HostTier = "host tier: hit after eviction"
     HostTierSampled = "host tier: sampled"
     OutputLogprobs = "output logprobs"
@@ -297,6 +304,17 @@ EAGLE: tuple[Scenario, ...] = _drafted(
     Name.EaglePreempted,
 )
 """As DRAFT_MODEL: `--scenario eagle`."""
+EAGLE3: tuple[Scenario, ...] = _drafted(
+    SpeculativeMethod.Eagle3,
+    Name.Eagle3,
+    Name.Eagle3PrefixHit,
+    Name.Eagle3ChunkTail,
+    Name.Eagle3Requests,
+    Name.Eagle3Sampled,
+    Name.Eagle3Logprobs,
+    Name.Eagle3Preempted,
+)
+"""As DRAFT_MODEL: `--scenario eagle-3`."""
 
 FAULTY_SIZE = {Phase.Prefill: 16, Phase.Decode: 4}
 """The size whose capture or check fails: not the first one."""

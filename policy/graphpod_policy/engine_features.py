@@ -74,7 +74,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         "EAGLE-3 heads",
         "spec.engine.speculative",
-        False,
+        True,
         lambda f: f.speculative is SpeculativeMethod.Eagle3 and f.speculative,
         instead="set method: Eagle",
     ),

@@ -170,14 +170,22 @@ class DecoderBody(nn.Module):
                 self.register_buffer("local_cosines", tables[0])
                 self.register_buffer("local_sines", tables[1])
 
-    def forward(self, hidden: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    read_layers: tuple[int, ...] = ()
+    """In front of which layers a draft head reads states."""
+
+    def forward(self, hidden: Tensor, positions: Tensor, attend: Attend) -> Tensor | tuple[Tensor, Tensor]:
+        """What the layers give; where a head reads layers, next to it their states [tokens, layers · hidden]."""
         everywhere = within = self.cosines[positions], self.sines[positions]
         if self.shape.local_rope_theta is not None:
             within = self.local_cosines[positions], self.local_sines[positions]
+        states: list[Tensor] = []
         for index, layer in enumerate(self.layers):
+            if index in self.read_layers:
+                # A compiled layer adds to its input.
+                states.append(hidden.clone())
             cosines, sines = everywhere if self.shape.window(index) is None else within
             hidden = layer(hidden, cosines, sines, attend)
-        return hidden
+        return (hidden, torch.cat(states, -1)) if states else hidden
 
 
 class Decoder(nn.Module):

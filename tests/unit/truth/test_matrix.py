@@ -24,7 +24,7 @@ from truth.axes import EAGER, Variant, refused_by, variants
 from truth.cell import Cell, Outcome
 from truth.matrix import Matrix, run
 from truth.models import CONTEXT, small, subjects
-from truth.scenarios import DRAFT_MODEL, EAGLE, SCENARIOS, Name, Scenario
+from truth.scenarios import DRAFT_MODEL, EAGLE, EAGLE3, SCENARIOS, Name, Scenario
 
 LLAMA = small("LlamaForCausalLM")
 DECODERS = {name for name, row in ARCHITECTURES.items() if not row.text_part}
@@ -51,7 +51,7 @@ def test_graphs_pass_every_scenario() -> None:
     assert scored == {Name.Embeddings, Name.OutputLogprobs, Name.InputLogprobs, Name.DraftsLogprobs}
 
 
-@pytest.mark.parametrize("rows", [DRAFT_MODEL, EAGLE])
+@pytest.mark.parametrize("rows", [DRAFT_MODEL, EAGLE, EAGLE3])
 def test_a_seeded_sample_of_what_drafts_passes(rows: tuple[Scenario, ...]) -> None:
     sample = random.Random(7).sample(rows, 2)
     found = run(Matrix(Device.Cpu, (LLAMA,), (GRAPHS,), tuple(sample)), lambda done, of, cell: None)

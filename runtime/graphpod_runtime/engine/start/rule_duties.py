@@ -10,6 +10,7 @@ DONE: dict[Duty, str] = {
     Duty.JoinAfterLoad: "a prompt is prefilled, so joins decode, when its pages have come (`KvSpace.there`)",
     Duty.VerifyWidth: "a decode graph of n sequences is captured for n times the rows of one (`Plan.rows`)",
     Duty.HiddenStatesOut: "prefill graphs leave the body's rows, decode graphs too, next to the logits (`DecodePass`)",
+    Duty.AuxiliaryStatesOut: "bodies return the states of the layers that the head reads (`DecoderBody.read_layers`)",
     Duty.ModelDtypeOutput: "the break arena's output slot has the model's element type",
 }
 """Duties that this engine does, each with where."""

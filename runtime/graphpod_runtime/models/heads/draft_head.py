@@ -25,6 +25,8 @@ class DraftHead(nn.Module, ABC):
     method: ClassVar[SpeculativeMethod]
     draft_vocab = 0
     """Rows of an output matrix of its own."""
+    reads: tuple[int, ...] = ()
+    """In front of which layers of the model it reads states; (): behind the last one."""
     body: DecoderBody
 
     def __init__(self, shape: ModelShape, model: Model) -> None:
@@ -33,6 +35,7 @@ class DraftHead(nn.Module, ABC):
         self.kv_scales = (KvScale(),) * shape.layers
         # Scales of an FP8 cache are 1, and nothing to warn of: a head changes no answer.
         self.unscaled_layers: tuple[int, ...] = ()
+        self.sinks: tuple[Tensor | None, ...] = ()
         # Methods, not the model: its weights are not this module's.
         self.embed, self._final, self._logits = model.embed, model.final, model.logits
         self.states_width = model.shape.hidden

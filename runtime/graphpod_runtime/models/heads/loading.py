@@ -4,21 +4,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from graphpod_policy import SpeculativeMethod
-from graphpod_policy.model.draft_head import head_not_built, layers_of
+from graphpod_policy.model.draft_head import DRAFT_VOCAB, head_not_built, layers_of
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.models.checkpoint import tensors
 from graphpod_runtime.models.config_json import read_config, shape_of
+from graphpod_runtime.models.decoder import DecoderBody
 from graphpod_runtime.models.heads.draft_head import DraftHead
 from graphpod_runtime.models.heads.eagle import EagleHead
+from graphpod_runtime.models.heads.eagle3 import Eagle3Head, read_layers
 from graphpod_runtime.models.loader import IGNORED, Stored, fill
 from graphpod_runtime.models.model import Model
 
-SHARED = ("embed_tokens.", "lm_head.", "model.embed_tokens.")
-"""Beginnings of tensors that heads of EAGLE carry and that are the model's own."""
+SHARED = ("embed_tokens.", "model.embed_tokens.", "lm_head.")
+"""Beginnings of tensors that heads carry and that are the model's own; EAGLE-3 has an output matrix."""
+DISTANCES = ("d2t", "t2d")
 
 
 def load_head(
@@ -44,13 +48,38 @@ def load_head(
         )
     names = {name for _, name, _ in tensors(folder)}
     with device:
-        head = EagleHead(shape, model, dtype, max_model_len, biased="fc.bias" in names)
+        head: EagleHead | Eagle3Head
+        if method is SpeculativeMethod.Eagle3:
+            if not isinstance(model.body, DecoderBody):
+                raise ModelUnsupported(f"{folder}: {model.shape.architecture} has no layers that a head can read")
+            if len(read_layers(model.shape.layers)) != 3:
+                raise ModelUnsupported(
+                    f"{folder}: a model of {model.shape.layers} layers has no three that it can read"
+                )
+            head = Eagle3Head(shape, model, dtype, max_model_len, int(config.get(DRAFT_VOCAB) or shape.vocab))
+        else:
+            head = EagleHead(shape, model, dtype, max_model_len, biased="fc.bias" in names)
     head.to(device)  # tables that were computed on the host
+    shared = SHARED[:2] if isinstance(head, Eagle3Head) else SHARED
 
     def wanted() -> Iterator[Stored]:
         for file, name, tensor in tensors(folder):
-            if not name.startswith(SHARED) and not name.endswith(IGNORED):
+            if isinstance(head, Eagle3Head) and name in DISTANCES:
+                _take_distances(head, file, name, tensor)
+            elif not name.startswith(shared) and not name.endswith(IGNORED):
                 yield Stored(file, name, name, tensor)
 
     fill(folder, f"an {method} head", head.targets(), wanted(), read)
     return head
+
+
+def _take_distances(head: Eagle3Head, file: Path, name: str, tensor: Tensor) -> None:
+    """The model's token of each row of the output matrix; t2d is the same from the other side."""
+    if name != DISTANCES[0]:
+        return
+    if tuple(tensor.shape) != (head.draft_vocab,):
+        raise ModelInvalid(f"{file}: {name} has {tensor.shape[0]} entries, config.json says {head.draft_vocab}")
+    tokens = tensor.long() + torch.arange(head.draft_vocab)
+    if int(tokens.min()) < 0 or int(tokens.max()) >= head.shape.vocab:
+        raise ModelInvalid(f"{file}: {name} names a token outside of the vocabulary of {head.shape.vocab}")
+    head.distances.copy_(tensor)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn import functional
 from transformers import LlamaForCausalLM
 
 from graphpod_policy import ExitCode, Policy, SpeculativeMethod
@@ -24,6 +25,7 @@ from heads.training import Head, Sizes
 from tests.unit.runtime.conftest import random_prompts, write_llama
 from tests.unit.runtime.engine.test_speculation import POLICIES, SAMPLINGS, Served, texts, waves
 from tests.unit.runtime.near_head import write_head
+from truth.random_head import random_head
 
 Start = Callable[..., Runner]
 
@@ -112,12 +114,8 @@ def drafts_by(target: LlamaForCausalLM, head: Head, text: list[int], count: int)
     return drafts
 
 
-@pytest.mark.parametrize("decode", [Policy.Disabled, Policy.Full])
-def test_drafts_are_those_of_the_head_as_it_is_trained(
-    started: Start, shallow: Path, eagle: Path, decode: Policy
-) -> None:
-    """Over true states of all that was verified, and over its own predictions behind them."""
-    runner = started(Policy.Breakable, decode, folder=shallow, **drafted_by(eagle))
+def recorded_drafts(runner: Runner) -> list[tuple[int, list[int]]]:
+    """The tokens of the only sequence, and the drafts behind them, of every pass from now on."""
     made: list[tuple[int, list[int]]] = []
     seats = runner.engine.seats
     propose = seats.proposer.propose
@@ -128,6 +126,16 @@ def test_drafts_are_those_of_the_head_as_it_is_trained(
         return found
 
     seats.proposer = SimpleNamespace(propose=recorded)
+    return made
+
+
+@pytest.mark.parametrize("decode", [Policy.Disabled, Policy.Full])
+def test_drafts_are_those_of_the_head_as_it_is_trained(
+    started: Start, shallow: Path, eagle: Path, decode: Policy
+) -> None:
+    """Over true states of all that was verified, and over its own predictions behind them."""
+    runner = started(Policy.Breakable, decode, folder=shallow, **drafted_by(eagle))
+    made = recorded_drafts(runner)
     (prompt,) = random_prompts(1, shortest=30)
     (answer,) = answers(runner, [prompt], 40, ignore_eos=True)
     text, (target, head) = [*prompt, *answer.tokens], reference(shallow, eagle)
@@ -190,3 +198,51 @@ def test_requests_that_decode_plainly_for_a_while_are_read_before_the_next_draft
     drafting = served.scheduler.drafting
     assert drafting is not None
     assert drafting.plain[PlainReason.Batch] > 60
+
+
+@torch.no_grad()
+def drafts_by_eagle3(target: LlamaForCausalLM, head: dict[str, Tensor], text: list[int], count: int) -> list[int]:
+    """What a head of EAGLE-3 drafts behind `text`, by its paper and without a cache; the model has three layers."""
+    width, embedding = target.config.head_dim, target.get_input_embeddings().weight
+    layers = target.model(torch.tensor([text]), output_hidden_states=True).hidden_states[:3]
+    states = (torch.cat([one[0] for one in layers], -1) @ head["fc.weight"].T)[:-1]
+    tokens = list(text[1:])
+
+    def normed(x: Tensor, name: str) -> Tensor:
+        return functional.rms_norm(x, x.shape[-1:], head[f"{name}.weight"], 1e-6)
+
+    def product(x: Tensor, name: str) -> Tensor:
+        return x @ head[f"midlayer.{name}_proj.weight"].T
+
+    while len(tokens) < len(text) - 1 + count:
+        token = normed(embedding[tokens], "midlayer.input_layernorm")
+        both = torch.cat((token, normed(states, "midlayer.hidden_norm")), -1)
+        q, k, v = (product(both, f"self_attn.{one}").unflatten(-1, (-1, width)).transpose(0, 1) for one in "qkv")
+        angles = torch.arange(len(tokens))[:, None] * 10000.0 ** -(torch.arange(0, width, 2) / width)
+        cosines, sines = (torch.cat((one, one), -1) for one in (angles.cos(), angles.sin()))
+        half = width // 2
+        q, k = (one * cosines + torch.cat((-one[..., half:], one[..., :half]), -1) * sines for one in (q, k))
+        attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = states + product(attended.transpose(0, 1).flatten(1), "self_attn.o")
+        between = normed(x, "midlayer.post_attention_layernorm")
+        x = x + product(functional.silu(product(between, "mlp.gate")) * product(between, "mlp.up"), "mlp.down")
+        row = int((normed(x[-1], "norm") @ head["lm_head.weight"].T).argmax())
+        tokens.append(row + int(head["d2t"][row]))
+        states = torch.cat((states, x[-1:]))
+    return tokens[len(text) - 1 :]
+
+
+@pytest.mark.parametrize("decode", [Policy.Disabled, Policy.Full])
+def test_drafts_of_eagle3_are_those_of_its_paper(started: Start, llama_folder: Path, decode: Policy) -> None:
+    folder = random_head(llama_folder, SpeculativeMethod.Eagle3)
+    runner = started(Policy.Breakable, decode, **drafted_by(folder, SpeculativeMethod.Eagle3))
+    made = recorded_drafts(runner)
+    prompts = random_prompts(1, shortest=30)
+    (answer,) = answers(runner, prompts, 12, ignore_eos=True)
+    assert texts([answer]) == texts(answers(started(Policy.Breakable, decode), prompts, 12, ignore_eos=True))
+    text = [*prompts[0], *answer.tokens]
+    target = LlamaForCausalLM.from_pretrained(llama_folder, dtype=torch.float32).eval()
+    head = load_file(folder / "model.safetensors")
+    checked = [drafts == drafts_by_eagle3(target, head, text[:at], 3) for at, drafts in made if at + 3 < len(text)]
+    assert len(checked) > 4
+    assert all(checked)

@@ -39,7 +39,9 @@ def _head(
     where, positions = "spec.engine.speculative.draftModel: ", limits.context(config.feature_set())
     positions = min(positions, model.shape.max_position)
     try:
-        return load_head(folder, method, model, dtype_of(config.element), positions, place.device, read)
+        head = load_head(folder, method, model, dtype_of(config.element), positions, place.device, read)
+        model.body.read_layers = head.reads  # type: ignore[assignment]
+        return head
     except ModelUnsupported as error:
         raise StartFailure.by(Obstacle.of(ExitCode.ModelUnsupported, f"{where}{error}")) from error
     except ModelInvalid as error:
