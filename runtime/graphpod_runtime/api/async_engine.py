@@ -53,13 +53,14 @@ class AsyncEngine:
         draft_model: str | Path | None = None,
         drafts_max_batch: int | None = None,
         host_cache: int | None = None,
+        prefill_budget: int | None = None,
     ) -> None:
         """Reads the folder; `start` does the rest. Arguments and errors are those of Engine."""
         self._settings = Settings.of(
             model, config, name=name, device=device, dtype=dtype, quantization=quantization,
             max_model_len=max_model_len, max_batch=max_batch, prefill=prefill, decode=decode, speculative=speculative,
             draft_tokens=draft_tokens, draft_model=draft_model,
-            drafts_max_batch=drafts_max_batch, host_cache=host_cache,
+            drafts_max_batch=drafts_max_batch, host_cache=host_cache, prefill_budget=prefill_budget,
         )  # fmt: skip
         self._requests: ThreadEngine | None = None
         self._ownership: Ownership | None = None
