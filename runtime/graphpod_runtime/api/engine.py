@@ -59,8 +59,8 @@ class Engine:
         """Loads, captures and checks; returns when Ready. `model` is a folder, `max_model_len` tokens, `max_batch`
         sequences; `quantization` is what plain weights become; with `speculative`, `draft_tokens` follow each token in
         batches of up to `drafts_max_batch`, and `draft_model` is the folder of a DraftModel; `host_cache` is bytes of
-        host memory for KV pages, `prefill_budget` tokens of a prefill pass between two decode steps. Or `config` says all
-        of it.
+        host memory for KV pages, `prefill_budget` tokens of a prefill pass between two decode steps. Or `config` says
+        all of it.
 
         ValueError for arguments that contradict each other, LocalError, TokenizerInvalid or DefaultsInvalid for what is
         wrong with the folder, StartFailure for a start that fails.
