@@ -79,13 +79,15 @@ class Search:
             self.decide(rule, case, Outcome.Adjusted, because)
 
     def compile(self, asked: CompileMode, best: CompileMode, cases: Iterable[Case]) -> CompileMode:
-        """What was asked, or less where a rule of one of the cases allows less. Auto is `best`, and nothing is lost
-        when a rule allows less.
+        """What was asked, or less where a rule of this stage and of one of the cases allows less: what an earlier stage
+        decided stands. Auto is `best`, and nothing is lost when a rule allows less.
         """
         mode = best if asked is CompileMode.Auto else asked
         for case in cases:
             for rule in speaking(case, Severity.Adjust):
-                if rule.compile is not None and COMPILE_ORDER.index(rule.compile) < COMPILE_ORDER.index(mode):
+                if rule.stage is not self.stage or rule.compile is None:
+                    continue
+                if COMPILE_ORDER.index(rule.compile) < COMPILE_ORDER.index(mode):
                     mode = rule.compile
                     if asked is not CompileMode.Auto:
                         self.decide(rule, case, Outcome.Adjusted)

@@ -18,8 +18,8 @@ PACKAGE = Path("runtime/graphpod_runtime")
 BOUNDS = {
     (Phase.Decode, GREEDY): (12, 1466),
     (Phase.Decode, SAMPLED): (14, 1634),
-    (Phase.Prefill, GREEDY): (23, 2460),
-    (Phase.Prefill, SAMPLED): (25, 2628),
+    (Phase.Prefill, GREEDY): (23, 2468),
+    (Phase.Prefill, SAMPLED): (25, 2636),
 }
 """Files, and lines of whole files, at most."""
 
