@@ -15,8 +15,10 @@ from graphpod_runtime.engine.forward.launched_pass import Ran
 
 MARGIN = 0.0005
 """Seconds that the device should have left to do when a launch is complete."""
+WORTH = 0.001
+"""Seconds. A launch that could wait for less is not delayed: what might come in that time is not worth the risk."""
 LATEST = 8
-"""Passes and launches of a kind by which the next one is foreseen: the fastest pass, the slowest launch."""
+"""Passes of a kind, and launches of decode, by which the next one is foreseen: the fastest pass, the slowest launch."""
 
 
 Kind = tuple[Phase, int | FallbackReason]
@@ -39,16 +41,17 @@ class Headway:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._passes: dict[Kind, deque[float]] = {}
-        self._launches: dict[Kind, deque[float]] = {}
+        self._launches: deque[float] = deque(maxlen=LATEST)
+        """Those of decode: a prefill pass in segments has the device busy long before all of it is launched."""
         self._line: list[Kind] = []
         """The kinds of the passes that are launched and have not landed, in their order."""
         self._due = 0.0
 
     def launched(self, flight: Flight, seconds: float) -> None:
         """A pass is in line on the device; to plan and launch it took the host so long."""
-        kind = (flight.ran.phase, flight.ran.choice)
-        self._launches.setdefault(kind, deque(maxlen=LATEST)).append(seconds)
-        self._line.append(kind)
+        if flight.ran.phase is Phase.Decode:
+            self._launches.append(seconds)
+        self._line.append((flight.ran.phase, flight.ran.choice))
         self._look()
 
     def landed(self, flight: Flight) -> None:
@@ -63,7 +66,6 @@ class Headway:
 
     def _look(self) -> None:
         """The device begins the one pass of the line now, or it has two, or none."""
-        known = self._passes.get(self._line[0]) if len(self._line) == 1 else None
-        # A pass in segments has the device busy long before all of it is launched: whole graphs show the host's pace.
-        host = min(map(max, self._launches.values()), default=0.0)
-        self._due = self._clock() + min(known) - host - MARGIN if known else 0.0
+        known = self._passes.get(self._line[0]) if len(self._line) == 1 and self._launches else None
+        wait = min(known) - max(self._launches) - MARGIN if known else 0.0
+        self._due = self._clock() + wait if wait >= WORTH else 0.0

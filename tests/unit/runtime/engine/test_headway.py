@@ -21,10 +21,11 @@ class Clock:
 class Pass:
     phase: Phase = Phase.Decode
     device_seconds: float = 0.005
+    size: int = 8
 
     @property
     def ran(self) -> Any:
-        return SimpleNamespace(phase=self.phase, choice=8)
+        return SimpleNamespace(phase=self.phase, choice=self.size)
 
 
 @pytest.fixture
@@ -76,6 +77,18 @@ def test_the_fastest_pass_and_the_slowest_launch_count(headway: Headway) -> None
         run(headway, Pass(device_seconds=seconds), launch)
     headway.launched(Pass(), 0.001)
     assert headway.left == pytest.approx(0.004 - 0.002 - MARGIN)
+
+
+def test_a_short_wait_is_none(headway: Headway) -> None:
+    run(headway, Pass(device_seconds=0.0024), 0.001)
+    headway.launched(Pass(), 0.001)
+    assert headway.left == 0
+
+
+def test_the_host_is_as_slow_as_for_any_batch(headway: Headway) -> None:
+    run(headway, Pass(size=1), 0.003)
+    headway.launched(Pass(), 0.0001)
+    assert headway.left == pytest.approx(0.005 - 0.003 - MARGIN)
 
 
 def test_a_pass_in_segments_does_not_make_the_host_look_slow(headway: Headway) -> None:
