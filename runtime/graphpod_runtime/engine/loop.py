@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from graphpod_policy import EngineConfig
 from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.engine.grammars import Grammars
-from graphpod_runtime.engine.headway import Headway
+from graphpod_runtime.engine.launch_delay import LaunchDelay
 from graphpod_runtime.engine.run_ahead import Launching, RunAhead
 from graphpod_runtime.engine.schedule.batch import NOTHING_LEFT
 from graphpod_runtime.engine.schedule.kv_space import Allocator
@@ -106,8 +106,8 @@ class Loop:
         self._metrics = ServingMetrics(
             runner.counters, self.scheduler, capacity, config.model.name, lambda: self.grammars.waiting
         )
-        self._headway = Headway()
-        self._pipeline = RunAhead(self.scheduler, runner, self._planned, self._headway if runs_behind else None)
+        self._delay = LaunchDelay()
+        self._pipeline = RunAhead(self.scheduler, runner, self._planned, self._delay if runs_behind else None)
 
     @property
     def busy(self) -> bool:
@@ -154,7 +154,7 @@ class Loop:
     def _commands(self) -> Iterator[Command]:
         """Those that come before the next pass is to be launched."""
         yield from self._link.poll(self._patience())
-        while left := self._headway.left:
+        while left := self._delay.left:
             yield from self._link.poll(0.0 if self._awake else left)
 
     def _patience(self) -> float:

@@ -32,7 +32,7 @@ class Launching(Protocol[LaunchedPass]):
 
 
 class Watch(Protocol[Watched]):
-    """Who hears of launches and landings, as `engine.headway.Headway` does."""
+    """Who hears of launches and landings, as `engine.launch_delay.LaunchDelay` does."""
 
     def launched(self, flight: Watched, seconds: float) -> None: ...
     def landed(self, flight: Watched) -> None: ...

@@ -303,7 +303,7 @@ def test_a_pass_counts_the_tokens_that_it_yields_and_the_prompts_that_it_complet
     assert latest["graphpod_request_prefill_computed_tokens"].value == 3 + 5
 
 
-class Headway:
+class LaunchDelay:
     """So many looks find time left."""
 
     def __init__(self, looks: int) -> None:
@@ -318,6 +318,6 @@ class Headway:
 def test_what_comes_while_the_device_is_busy_is_part_of_the_next_pass() -> None:
     link = ListLink([Submit("a", [1], 3)], [], [Submit("b", [1], 3)], [Submit("late", [1], 3)])
     loop = Loop(CountingRunner(), link, lambda: None)
-    loop._headway = Headway(looks=2)  # type: ignore[assignment]
+    loop._delay = LaunchDelay(looks=2)  # type: ignore[assignment]
     loop.turn()
     assert loop.scheduler.running == 2

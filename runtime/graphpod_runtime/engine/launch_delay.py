@@ -35,7 +35,7 @@ class Flight(Protocol):
         """The device's time for it, once it has landed."""
 
 
-class Headway:
+class LaunchDelay:
     """Foresees by what was measured, for a device that works while the host does not wait for it."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
