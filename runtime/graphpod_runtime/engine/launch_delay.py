@@ -22,7 +22,7 @@ LATEST = 8
 
 
 Kind = tuple[Phase, int | FallbackReason]
-"""The graph that a pass replays, or why it replays none: passes of one kind take about the same time."""
+"""The graph that a pass replays, or why it replays none. Decode passes of one graph take about the same time."""
 
 
 class Flight(Protocol):
@@ -65,7 +65,12 @@ class LaunchDelay:
         return max(0.0, self._due - self._clock())
 
     def _look(self) -> None:
-        """The device begins the one pass of the line now, or it has two, or none."""
-        known = self._passes.get(self._line[0]) if len(self._line) == 1 and self._launches else None
+        """The device begins the one pass of the line now, or it has two, or none. Others than replays of decode may
+        take any time."""
+        known = None
+        if len(self._line) == 1 and self._launches:
+            phase, choice = self._line[0]
+            if phase is Phase.Decode and not isinstance(choice, FallbackReason):
+                known = self._passes.get(self._line[0])
         wait = min(known) - max(self._launches) - MARGIN if known else 0.0
         self._due = self._clock() + wait if wait >= WORTH else 0.0

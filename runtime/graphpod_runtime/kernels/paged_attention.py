@@ -14,6 +14,9 @@ from torch import Tensor
 from graphpod_runtime.cache.cells import quantises, read, write
 from graphpod_runtime.kernels.capped_attention import capped_attention
 
+SCORE_BYTES = 64 << 20
+"""Of scores in single precision that attention with caps or sinks has at one time; it keeps some copies of them."""
+
 torch.library.define(
     "graphpod::paged_attention",
     "(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor slots, Tensor tables, Tensor lengths, "
@@ -145,21 +148,16 @@ def _prefill(
             used = tables[index, page : -(-context // page_size)]
             first = page * page_size
             own_k, own_v = (read(cache, used, q.dtype).flatten(0, 1)[: context - first] for cache in (keys, values))
-        mask, plain = None, cap is None and sinks is None
-        if past > 0 or (window is not None and window < context) or not plain:
+        if cap is not None or sinks is not None:
+            _prefill_capped(q[rows], own_k, own_v, first, past, scale, window, cap, sinks, out[rows])
+            continue
+        mask = None
+        if past > 0 or (window is not None and window < context):
             at = torch.arange(past, context, device=q.device)[:, None]
             seen = torch.arange(first, context, device=q.device)
             mask = seen <= at
             if window is not None:
                 mask &= seen > at - window
-        if not plain:
-            heads, kv_heads, count = q.shape[1], keys.shape[2], context - past
-            grouped = q[rows].transpose(0, 1).reshape(kv_heads, -1, count, q.shape[2])
-            drawn = None if sinks is None else sinks.view(kv_heads, -1, 1, 1)
-            parts = (own.transpose(0, 1)[:, None] for own in (own_k, own_v))
-            result = capped_attention(grouped, *parts, mask, scale, cap, drawn)
-            out[rows].copy_(result.reshape(heads, count, -1).transpose(0, 1))
-            continue
         result = functional.scaled_dot_product_attention(
             q[rows].transpose(0, 1)[None],
             own_k.transpose(0, 1)[None],
@@ -170,3 +168,33 @@ def _prefill(
             enable_gqa=True,
         )
         out[rows].copy_(result[0].transpose(0, 1))
+
+
+def _prefill_capped(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    first: int,
+    past: int,
+    scale: float,
+    window: int | None,
+    cap: float | None,
+    sinks: Tensor | None,
+    out: Tensor,
+) -> None:
+    """The rows of one sequence, the first at position `past`, over its keys and values from position `first` on. Some
+    rows at a time: a chunk's scores over a long past would fill the device."""
+    (rows, heads, width), (count, kv_heads, _) = q.shape, keys.shape
+    own_keys, own_values = (own.transpose(0, 1)[:, None] for own in (keys, values))
+    drawn = None if sinks is None else sinks.view(kv_heads, -1, 1, 1)
+    seen = torch.arange(first, first + count, device=q.device)
+    block = max(1, SCORE_BYTES // (4 * heads * count))
+    for begin in range(0, rows, block):
+        part = q[begin : begin + block]
+        at = torch.arange(past + begin, past + begin + len(part), device=q.device)[:, None]
+        mask = seen <= at
+        if window is not None:
+            mask &= seen > at - window
+        grouped = part.transpose(0, 1).reshape(kv_heads, -1, len(part), width)
+        result = capped_attention(grouped, own_keys, own_values, mask, scale, cap, drawn)
+        out[begin : begin + block].copy_(result.reshape(heads, len(part), width).transpose(0, 1))

@@ -16,6 +16,7 @@ from graphpod_policy.model.name_pattern import may_backtrack
         "(?:model|vision).*gate$",
         r"[^]*+(]*\(a\)+",
         ".*?mlp.*?gate.*?",
+        r"model\.layers\.(0|1|2|3|4|5|6|7|8|9|10|11|12)\.(q|k|v)?_proj",
     ],
 )
 def test_what_checkpoints_use_is_matched(pattern: str) -> None:
@@ -27,6 +28,11 @@ def test_what_checkpoints_use_is_matched(pattern: str) -> None:
 )
 def test_a_repeat_of_what_repeats_or_chooses_is_refused(pattern: str) -> None:
     assert may_backtrack(pattern) == "it repeats a group that repeats or chooses"
+
+
+@pytest.mark.parametrize("pattern", [".?" * 60 + "!", "(.|..)" * 13, r"x\??" * 13])
+def test_many_choices_next_to_each_other_are_refused(pattern: str) -> None:
+    assert may_backtrack(pattern) == "its choices have more than 4096 combinations"
 
 
 def test_many_repeats_are_refused() -> None:

@@ -18,6 +18,7 @@ from graphpod_runtime.models.by_transformers.layout import Layout
 from graphpod_runtime.models.by_transformers.parts import Parts
 from graphpod_runtime.models.by_transformers.proof import prove
 from graphpod_runtime.models.by_transformers.rehearsal import Rehearsal, rehearsed
+from graphpod_runtime.models.by_transformers.unsupported import FamilyUnsupported, Lack
 from graphpod_runtime.models.config_json import eos_ids
 
 
@@ -100,9 +101,16 @@ def transformers_model(
         weights.fill(whole, folder, dtype, device, read)
     parts, text = Parts(whole), config.get_text_config(decoder=True)
     context = min(positions, max_model_len)
-    seen = rehearsed(parts, int(text.vocab_size), context, device)
-    layout = Layout.of(seen.calls)
-    prove(seen, layout, context, device)
+    try:
+        seen = rehearsed(parts, int(text.vocab_size), context, device)
+        layout = Layout.of(seen.calls)
+        prove(seen, layout, context, device)
+    except (FamilyUnsupported, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        # Whatever a family's code raises: it was written for other arguments.
+        message = f"{type(whole).__name__} fails on a line of rows: {type(error).__name__}: {str(error)[:200]}"
+        raise FamilyUnsupported(Lack.Code, message) from error
     shape = _shape(folder, config, text, seen, layout, positions)
     return TransformersModel(seen, shape, layout)
 

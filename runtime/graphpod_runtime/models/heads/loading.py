@@ -47,6 +47,11 @@ def load_head(
             f"{folder}: the head reads hidden states of {shape.hidden} elements, the model has {model.shape.hidden}"
         )
     names = {name for _, name, _ in tensors(folder)}
+    reduced = int(config.get(DRAFT_VOCAB) or shape.vocab)
+    if method is SpeculativeMethod.Eagle3 and reduced != shape.vocab and DISTANCES[0] not in names:
+        raise ModelInvalid(
+            f"{folder}: the head drafts {reduced} of {shape.vocab} tokens, and no tensor {DISTANCES[0]} says which"
+        )
     with device:
         head: EagleHead | Eagle3Head
         if method is SpeculativeMethod.Eagle3:
@@ -56,7 +61,7 @@ def load_head(
                 raise ModelUnsupported(
                     f"{folder}: a model of {model.shape.layers} layers has no three that it can read"
                 )
-            head = Eagle3Head(shape, model, dtype, max_model_len, int(config.get(DRAFT_VOCAB) or shape.vocab))
+            head = Eagle3Head(shape, model, dtype, max_model_len, reduced)
         else:
             head = EagleHead(shape, model, dtype, max_model_len, biased="fc.bias" in names)
     head.to(device)  # tables that were computed on the host

@@ -181,6 +181,17 @@ def test_a_head_that_lacks_a_tensor_is_refused(started: Start, shallow: Path, ea
     assert caught.value.code is ExitCode.ModelInvalid
 
 
+def test_a_reduced_vocabulary_without_its_tokens_is_refused(started: Start, llama_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "head"
+    shutil.copytree(random_head(llama_folder, SpeculativeMethod.Eagle3), folder)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["d2t"]
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(StartFailure, match=r"no tensor d2t says which") as caught:
+        started(**drafted_by(folder, SpeculativeMethod.Eagle3))
+    assert caught.value.code is ExitCode.ModelInvalid
+
+
 def test_requests_that_decode_plainly_for_a_while_are_read_before_the_next_drafts(
     started: Start, shallow: Path, eagle: Path
 ) -> None:

@@ -196,7 +196,8 @@ class DraftingSeats:
         at, filled = (torch.from_numpy(part).to(self._device, non_blocking=True) for part in (numpy.array(seats), rows))
         self.state.index_copy_(0, at, filled)
         if self.head is not None and any(strange):
-            self.head.steps.forget(at if all(strange) else at[torch.tensor(strange).to(self._device)])
+            fresh = torch.tensor([seat for seat, new in zip(seats, strange, strict=True) if new])
+            self.head.steps.forget(fresh.to(self._device, non_blocking=True))
         self._planned = ((), ())
 
     def _plan(self, sequences: tuple[Sequence, ...], widths: tuple[int, ...]) -> None:

@@ -195,10 +195,12 @@ class DraftStart:
             for size in dict.fromkeys((wanted[0], wanted[-1])):
                 self._warm(size, pool)
             for size in wanted:
-                with timed() as clock:
-                    self.model.graphs[size] = self._captured(size, pool)
+                try:
+                    with timed() as clock:
+                        self.model.graphs[size] = self._captured(size, pool)
+                finally:
+                    self._counters.observe("graphpod_graph_capture_duration_seconds", clock.seconds, **labels)
                 self._counters.add("graphpod_graph_captures_total", result="ok", **labels)
-                self._counters.observe("graphpod_graph_capture_duration_seconds", clock.seconds, **labels)
 
     def _failed(self, error: GraphError) -> None:
         """Counts a capture that failed."""
