@@ -91,10 +91,13 @@ def most_drafted(config: EngineConfig) -> int:
 
 
 def drafting_bytes(config: EngineConfig, known: Facts) -> int:
-    """What the graphs of a draft model's steps take, and its attention: the first step has two rows of a sequence."""
+    """What the graphs of draft steps take, and their attention. The first step has two rows of a sequence; that of a
+    head has all that the latest pass may have left."""
     if known.model is None or (draft := known.model.draft) is None:
         return 0
-    rows, plain = 2 * most_drafted(config), replace(config.feature_set(), speculative=None)
+    features = config.feature_set()
+    rows = most_drafted(config) * (2 if draft.head is None else features.verify_width)
+    plain = replace(features, speculative=None)
     scratch = decode_scratch_bytes(rows, draft, known, config.features.device)
     return pool_bytes(Phase.Decode, rows, plain, draft) + scratch
 
