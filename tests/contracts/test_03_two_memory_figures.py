@@ -43,10 +43,14 @@ def test_the_report_has_both_figures_of_the_graphs_alive(started: Callable[..., 
 
 @CPU_ONLY
 def test_each_figure_has_its_own_value_of_the_label_kind(started: Callable[..., Runner]) -> None:
-    from graphpod_runtime.front.metrics.exporter import _reported  # its exporter is not on a machine with a GPU
+    # What they import is not on a machine with a GPU.
+    from graphpod_runtime.front.metrics.exporter import _reported
+    from graphpod_runtime.front.status import Status
 
-    report = started().report.as_dict()
-    samples = [sample for sample in _reported(report) if sample.name == "graphpod_graph_memory_bytes"]
+    runner = started()
+    report = runner.report.as_dict()
+    status = Status(runner.config, "", "", report)
+    samples = [sample for sample in _reported(status) if sample.name == "graphpod_graph_memory_bytes"]
     found = {(sample.labels["phase"], sample.labels["kind"]): sample.value for sample in samples}
     assert found == {
         (phase.value, kind): report["graph"][phase.value][f"{kind}Bytes"]

@@ -202,7 +202,7 @@ class Runner:
         """The chunks of prompts; few of their rows reach the head."""
         inputs = inputs_of(batch, self.config.page_size, self._engine.device)
         (hidden, *others), ran = self._run(inputs)
-        states = others[0] if others else hidden
+        states = others[0] if self._head is not None and others else hidden
         if self._draft_model is not None:
             self._draft_model.prefill(batch, inputs)
         elif self._head is not None:

@@ -12,10 +12,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from graphpod_runtime.cache.cells import quantises, read, write
-from graphpod_runtime.kernels.capped_attention import capped_attention
-
-SCORE_BYTES = 64 << 20
-"""Of scores in single precision that attention with caps or sinks has at one time; it keeps some copies of them."""
+from graphpod_runtime.kernels.capped_attention import capped_attention, capped_prefill
 
 torch.library.define(
     "graphpod::paged_attention",
@@ -149,7 +146,7 @@ def _prefill(
             first = page * page_size
             own_k, own_v = (read(cache, used, q.dtype).flatten(0, 1)[: context - first] for cache in (keys, values))
         if cap is not None or sinks is not None:
-            _prefill_capped(q[rows], own_k, own_v, first, past, scale, window, cap, sinks, out[rows])
+            capped_prefill(q[rows], own_k, own_v, first, past, scale, window, cap, sinks, out[rows])
             continue
         mask = None
         if past > 0 or (window is not None and window < context):
@@ -168,33 +165,3 @@ def _prefill(
             enable_gqa=True,
         )
         out[rows].copy_(result[0].transpose(0, 1))
-
-
-def _prefill_capped(
-    q: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    first: int,
-    past: int,
-    scale: float,
-    window: int | None,
-    cap: float | None,
-    sinks: Tensor | None,
-    out: Tensor,
-) -> None:
-    """The rows of one sequence, the first at position `past`, over its keys and values from position `first` on. Some
-    rows at a time: a chunk's scores over a long past would fill the device."""
-    (rows, heads, width), (count, kv_heads, _) = q.shape, keys.shape
-    own_keys, own_values = (own.transpose(0, 1)[:, None] for own in (keys, values))
-    drawn = None if sinks is None else sinks.view(kv_heads, -1, 1, 1)
-    seen = torch.arange(first, first + count, device=q.device)
-    block = max(1, SCORE_BYTES // (4 * heads * count))
-    for begin in range(0, rows, block):
-        part = q[begin : begin + block]
-        at = torch.arange(past + begin, past + begin + len(part), device=q.device)[:, None]
-        mask = seen <= at
-        if window is not None:
-            mask &= seen > at - window
-        grouped = part.transpose(0, 1).reshape(kv_heads, -1, len(part), width)
-        result = capped_attention(grouped, own_keys, own_values, mask, scale, cap, drawn)
-        out[begin : begin + block].copy_(result.reshape(heads, len(part), width).transpose(0, 1))

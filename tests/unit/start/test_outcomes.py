@@ -335,7 +335,7 @@ def test_a_start_on_a_recorded_gpu_derives_the_sizes_that_were_written_down(
         raise Making(config.max_model_len, config.max_batch, config.prefill_chunk, [rows[phase] for phase in Phase])
 
     monkeypatch.setattr(DeviceState, "made", made)
-    shape = SimpleNamespace(shape=read_shape(model), unscaled_layers=(), module=torch.nn.Module)
+    shape = SimpleNamespace(shape=read_shape(model), unscaled_layers=(), sinks=False, module=torch.nn.Module)
     with pytest.raises(Making) as making:
         Runner(engine_json_of(entry, model), lambda report: None, load=lambda *_: shape).start()  # type: ignore[arg-type, return-value]
     context = entry.get("buffers_for", entry["context"])

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphpod_runtime.kernels import paged_attention as attention
+from graphpod_runtime.kernels import capped_attention as capped
+from graphpod_runtime.kernels.paged_attention import paged_attention
 
 HEADS, KV_HEADS, WIDTH, PAGE = 4, 2, 8, 4
 
@@ -18,7 +19,7 @@ def chunk(past: int, rows: int, window: int | None) -> Tensor:
     at = torch.arange(past, past + rows)
     q, k, v = (torch.randn(rows, heads, WIDTH, generator=generator) for heads in (HEADS, KV_HEADS, KV_HEADS))
     sinks, out = torch.randn(HEADS, generator=generator), torch.empty(rows, HEADS, WIDTH)
-    attention.paged_attention(
+    paged_attention(
         q, k, v, keys, values, tables[0, at // PAGE] * PAGE + at % PAGE, tables, torch.tensor([past + rows]),
         torch.tensor([0, rows]), 0.3, window, 2.0, sinks, 1.0, 1.0, out,
     )  # fmt: skip
@@ -32,20 +33,20 @@ def test_blocks_of_rows_give_what_all_rows_at_once_give(
 ) -> None:
     whole = chunk(past, rows, window)
     for scores in (1, 4 * HEADS * (past + rows) * 3):
-        monkeypatch.setattr(attention, "SCORE_BYTES", scores)
+        monkeypatch.setattr(capped, "SCORE_BYTES", scores)
         torch.testing.assert_close(chunk(past, rows, window), whole)
 
 
 def test_a_chunk_behind_a_long_past_takes_no_more_scores_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     largest = 0
-    capped = attention.capped_attention
+    attend = capped.capped_attention
 
     def watched(q: Tensor, k: Tensor, *others: object) -> Tensor:
         nonlocal largest
         largest = max(largest, 4 * q.shape[0] * q.shape[1] * q.shape[2] * k.shape[-2])
-        return capped(q, k, *others)  # type: ignore[arg-type]
+        return attend(q, k, *others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(attention, "capped_attention", watched)
-    monkeypatch.setattr(attention, "SCORE_BYTES", 1 << 16)
+    monkeypatch.setattr(capped, "capped_attention", watched)
+    monkeypatch.setattr(capped, "SCORE_BYTES", 1 << 16)
     chunk(2000, 64, None)
     assert 0 < largest <= 1 << 16
