@@ -20,8 +20,9 @@ from heads.texts import LENGTH, tokens
 from heads.training import Head, Sizes, loss
 
 TRAINED = Path(__file__).parent / "smollm2-135m-eagle"
-BATCH = 8
-RATE, WARM = 6e-4, 100
+BATCH = {"cpu": 8, "cuda": 32}
+"""Texts of a step."""
+RATE, WARM = {"cpu": 6e-4, "cuda": 1e-3}, 100
 """The largest step, and how many steps it takes to get there."""
 SAVED_SECONDS = 60.0
 
@@ -44,7 +45,7 @@ def _trained(model: Model, rows: list[list[int]], options: argparse.Namespace) -
     device, kept = torch.device(options.device), options.work / "training.pt"
     torch.manual_seed(0)
     head = Head(sizes).to(device)
-    optimizer = torch.optim.AdamW(head.parameters(), RATE, betas=(0.9, 0.95), weight_decay=0.01)
+    optimizer = torch.optim.AdamW(head.parameters(), RATE[options.device], betas=(0.9, 0.95), weight_decay=0.01)
     done, spent = 0, 0.0
     if kept.exists():
         state = torch.load(kept, map_location=device)
@@ -58,14 +59,14 @@ def _trained(model: Model, rows: list[list[int]], options: argparse.Namespace) -
     began = saved = time.monotonic()
     shares: Tensor | None = None
     while (now := spent + time.monotonic() - began) < limit:
-        chosen = random.Random(done).sample(range(len(rows)), BATCH)
+        chosen = random.Random(done).sample(range(len(rows)), BATCH[options.device])
         lengths = torch.tensor([len(rows[at]) for at in chosen])
         batch = pad_sequence([torch.tensor(rows[at]) for at in chosen], batch_first=True).to(device)
         real = (torch.arange(batch.shape[1]) < lengths[:, None]).to(device)
         if not states.keys() >= set(chosen):
             states.update((at, one[: len(rows[at])]) for at, one in zip(chosen, _states(model, batch), strict=True))
         true = pad_sequence([states[at] for at in chosen], batch_first=True)
-        rate = RATE * min(1.0, (done + 1) / WARM) * max(0.02, 1 - now / limit)
+        rate = RATE[options.device] * min(1.0, (done + 1) / WARM) * max(0.02, 1 - now / limit)
         for group in optimizer.param_groups:
             group["lr"] = rate
         with torch.autocast(options.device, torch.bfloat16):

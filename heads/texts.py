@@ -32,8 +32,10 @@ LENGTH = 384
 """Tokens of a row that is trained on."""
 PIECE = 1400
 """Characters of a document in a row: LENGTH tokens or fewer, mostly."""
-AT_ONCE = 64
+AT_ONCE = {"cpu": 64, "cuda": 256}
 """Answers that are written together."""
+TEMPERATURES = (0.3, 0.8)
+"""Drawn for each round: a greedy answer would be the same whenever its question comes again."""
 
 
 def asked(subjects: tuple[str, ...]) -> list[str]:
@@ -64,8 +66,9 @@ def tokens(model: Path, device: str, folder: Path, wanted: int, say: Callable[[s
     # A CPU would take longer to capture graphs than they save.
     policy = Policy.Disabled if device == "cpu" else Policy.Auto
     plain = {"prefill": policy, "decode": policy}
+    together = AT_ONCE[device]
     with (
-        Engine(model, device=device, max_model_len=2 * LENGTH, max_batch=AT_ONCE, **plain) as engine,
+        Engine(model, device=device, max_model_len=2 * LENGTH, max_batch=together, **plain) as engine,
         kept.open("a") as out,
     ):
 
@@ -78,7 +81,7 @@ def tokens(model: Path, device: str, folder: Path, wanted: int, say: Callable[[s
         have = sum(map(len, rows)) or keep(_of_documents(engine, wanted // 3))
         while have < wanted:
             say(f"texts: {have} of {wanted} tokens")
-            have = keep(_answers(engine, len(rows)))
+            have = keep(_answers(engine, together, len(rows)))
     return rows
 
 
@@ -93,12 +96,9 @@ def _of_documents(engine: Engine, wanted: int) -> list[list[int]]:
     return rows
 
 
-def _answers(engine: Engine, seed: int) -> list[list[int]]:
-    """Half of them sampled, by `seed`."""
-    questions = random.Random(seed).sample(asked(TOPICS), AT_ONCE)
-    rows = []
-    for part, temperature in ((questions[::2], 0.0), (questions[1::2], 0.8)):
-        options = SamplingOptions(max_tokens=ANSWER_TOKENS, temperature=temperature, seed=seed)
-        found = engine.chat([[{"role": "user", "content": one}] for one in part], options)
-        rows += [[*one.prompt_token_ids, *one.token_ids][:LENGTH] for one in found]
-    return rows
+def _answers(engine: Engine, count: int, seed: int) -> list[list[int]]:
+    """To `count` questions; `seed` draws them, and the answers."""
+    questions = random.Random(seed).sample(asked(TOPICS), count)
+    options = SamplingOptions(max_tokens=ANSWER_TOKENS, temperature=random.Random(seed).choice(TEMPERATURES), seed=seed)
+    found = engine.chat([[{"role": "user", "content": one}] for one in questions], options)
+    return [[*one.prompt_token_ids, *one.token_ids][:LENGTH] for one in found]
