@@ -32,6 +32,7 @@ from graphpod_policy.start.footprint import (
     activation_bytes,
     capture_room,
     host_tier_bytes,
+    kept_states_bytes,
     page_bytes,
     pages_of,
     weights_bytes,
@@ -117,7 +118,7 @@ def start_facts(config: EngineConfig, model: ModelFacts | None, node: NodeFacts)
     known = Facts(model=model, gpu_memory_bytes=node.memory_bytes, reads_whole_tables=whole)
     if model is None or node.free_bytes is None:
         return known
-    left = node.free_bytes - weights_bytes(config, model) - host_tier_bytes(config)
+    left = node.free_bytes - weights_bytes(config, model) - host_tier_bytes(config) - kept_states_bytes(config, known)
     free = capture_room(config, known, max(0, left))
     return replace(known, free_bytes=free)
 
@@ -267,7 +268,7 @@ def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obs
         yield Obstacle.of(ExitCode.WeightsTooLarge, what, _room_for_weights(config, model, given or least * page))
         return
     activations = activation_bytes(config, model)
-    free -= host_tier_bytes(config)
+    free -= host_tier_bytes(config) + kept_states_bytes(config, known)
     if given is None:
         room = int((free - weights) * (1 - MARGIN)) - activations
         if room // page < least:

@@ -12,7 +12,7 @@ from graphpod_policy.config import EngineConfig
 from graphpod_policy.cost.cost import pool_bytes
 from graphpod_policy.cost.selfcheck import LONG_ROW
 from graphpod_policy.dtype import DTYPE_BYTES
-from graphpod_policy.enums import Device, KvCacheDtype, Phase, PrefixCache, Quantization
+from graphpod_policy.enums import Device, KvCacheDtype, Phase, PrefixCache, Quantization, SpeculativeMethod
 from graphpod_policy.facts import Facts, ModelFacts
 from graphpod_policy.plan import Plan
 
@@ -99,7 +99,36 @@ def drafting_bytes(config: EngineConfig, known: Facts) -> int:
     rows = most_drafted(config) * (2 if draft.head is None else features.verify_width)
     plain = replace(features, speculative=None)
     scratch = decode_scratch_bytes(rows, draft, known, config.features.device)
-    return pool_bytes(Phase.Decode, rows, plain, draft) + scratch
+    return pool_bytes(Phase.Decode, rows, plain, draft) + scratch + returned_states_bytes(config, known)
+
+
+def returned_states_bytes(config: EngineConfig, known: Facts) -> int:
+    """What passes of the model return for a head of EAGLE-3 next to their own results: a buffer of each phase."""
+    features = config.feature_set()
+    if _state_layers(known) < 2:
+        return 0
+    rows = limits.decode_rows(features, limits.batch(features, known)) + config.prefill_chunk
+    return rows * _state_bytes(config, known)
+
+
+def kept_states_bytes(config: EngineConfig, known: Facts) -> int:
+    """Hidden states of the model that a head has of the latest pass of each seat; there are seats for two batches, and
+    one of padding."""
+    features = config.feature_set()
+    seats = 2 * limits.batch(features, known) + 1
+    return seats * features.verify_width * _state_bytes(config, known)
+
+
+def _state_bytes(config: EngineConfig, known: Facts) -> int:
+    """Of one token; 0 where no head reads any."""
+    hidden = 0 if known.model is None else known.model.hidden
+    return _state_layers(known) * hidden * DTYPE_BYTES[config.element]
+
+
+def _state_layers(known: Facts) -> int:
+    """Layers of the model whose states a head reads."""
+    head = known.model and known.model.draft and known.model.draft.head
+    return 0 if head is None else 3 if head is SpeculativeMethod.Eagle3 else 1
 
 
 def capture_room(config: EngineConfig, known: Facts, available: int) -> int:
@@ -131,6 +160,7 @@ def kv_tokens(config: EngineConfig, plan: Plan, known: Facts, free: int | None) 
     captures = {phase: cost.bytes for phase, cost in plan.costs.items()}
     rows = max(batch, *plan.rows(Phase.Decode)[-1:], 1)
     buffers = decode_scratch_bytes(rows, model, known, features.device)
+    buffers += kept_states_bytes(config, known)
     left = free - weights_bytes(config, model) - buffers - captures[Phase.Prefill] - host_tier_bytes(config)
     reserve = activation_bytes(config, model) + captures[Phase.Decode] + drafting_bytes(config, known)
     least = pages_of(config, limits.least_context(features, known))

@@ -112,7 +112,7 @@ class HostTier:
         self.stored = self.loaded = 0
         """Pages whose copies to the host, and back, were launched."""
         self.hit_tokens = 0
-        """Prompt tokens of requests, at their first admission, that were loaded."""
+        """Prompt tokens of requests, before their first pass, that were loaded."""
         self.skipped_tokens = 0
         """Those that the pool had, and that are computed because that takes less time."""
         self.failures = dict.fromkeys(HostCacheFailure, 0)
@@ -186,6 +186,7 @@ class HostTier:
         late = [move for move in moves if not move.landed]
         while any(not move.launched for move in late):
             (self._stores if self._stores.waiting else self._loads).next()
+        assert not any(move.lost for move in moves), "a pass reads pages whose load was given up"
         if on_device := [move.move for move in late if move.move is not None]:
             self.copies.wait(on_device)
             self.waits += 1

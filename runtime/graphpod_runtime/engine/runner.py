@@ -5,9 +5,9 @@ Every pass that lands counts twice, in places that do not know of each other: th
 or the fallback, a hook on the model's body counts passes that really ran eagerly.
 """
 
-import time
 from collections.abc import Callable
 from collections.abc import Sequence as List
+from functools import partial
 from typing import Any
 
 import torch
@@ -105,7 +105,8 @@ class Runner:
         self.host_tier = self._engine.host_tier
         self._step = self._decode
         if isinstance(self._engine.seats, DraftingSeats):
-            self._step = Verification(self._engine.seats, self._sampler, self._slot_tokens, self._run).step
+            now = partial(Moment, self._stream)
+            self._step = Verification(self._engine.seats, self._sampler, self._slot_tokens, now, self._run).step
             self._speculation = SpeculationMetrics(self.counters, self.config.features)
             self._draft_model, self._head = self._engine.seats.draft_model, self._engine.seats.head
         if self._draft_model is not None:
@@ -231,10 +232,10 @@ class Runner:
             ends_text, ending, members, logits, chosen, positions, history, kept, prompts, pooled, kept_states
         )
 
-    def _run(self, inputs: Inputs) -> tuple[tuple[Any, ...], Ran]:
-        """One pass over `inputs`, on a graph where one fits: its results, and how it ran."""
+    def _run(self, inputs: Inputs, began: Moment | None = None) -> tuple[tuple[Any, ...], Ran]:
+        """One pass over `inputs`, which begins now or `began` before: its results, and how it ran."""
         engine, phase, count, code_runs = self._engine, inputs.phase, inputs.count, self._code_runs
-        began, launching = Moment(self._stream), time.perf_counter()
+        began = began or Moment(self._stream)
         choice, recompiled = self._choose(inputs), False
         if isinstance(choice, FallbackReason):
             uncompiled = self._uncompiled()
@@ -244,7 +245,7 @@ class Runner:
         else:
             graphs = engine.graphs[phase]
             results, policy = graphs.replay(inputs, choice), graphs.policy
-        seconds = time.perf_counter() - launching
+        seconds = began.host_seconds()
         return results, Ran(phase, policy, count, choice, recompiled, self._code_runs - code_runs, began, seconds)
 
     def _choose(self, inputs: Inputs) -> int | FallbackReason:

@@ -38,6 +38,10 @@ class Moment:
             self._event = torch.cuda.Event(enable_timing=True)
             self._event.record(stream)
 
+    def host_seconds(self) -> float:
+        """Since then, by the host's clock."""
+        return time.perf_counter() - self._seconds
+
     def later(self) -> "Moment":
         """Now, in the same line."""
         return Moment(self._stream)
@@ -69,7 +73,7 @@ class Ran:
     code_runs: int
     """How often the model's own code ran in it."""
     began: Moment
-    """In front of the pass: the device has ended all earlier ones."""
+    """In front of the pass, and of its draft steps: the device has ended all earlier ones."""
     launch_seconds: float
 
 

@@ -67,7 +67,7 @@ class KvSpace:
         self.asked_tokens = 0
         """Tokens of the sequences that were admitted for the first time."""
         self.hit_tokens = 0
-        """Those of them that were in the tree, on the device or in the host tier."""
+        """Those of them that were in the tree, on the device or in the host tier, when the first pass was planned."""
         self._pages = pages
         self._page_size = page_size
         self._caching = caching
@@ -113,14 +113,20 @@ class KvSpace:
             self.host.turn(everything=everything)
 
     def there(self, sequence: Sequence) -> int:
-        """Tokens of `sequence` that a pass may reach: the pages behind them await copies."""
+        """Tokens of `sequence` that a pass may reach: the pages behind them await copies. What a load was to bring and
+        never will stays out of reach until the sequence is set back."""
         if sequence.awaits:
-            sequence.awaits = [(first, move) for first, move in sequence.awaits if not move.landed]
+            sequence.awaits = [(first, move) for first, move in sequence.awaits if move.lost or not move.landed]
         places = (first for first, _ in sequence.awaits)
         return min(places, default=len(sequence.pages)) * self._page_size
 
     def begins(self, sequence: Sequence) -> None:
-        """A pass of `sequence` is planned."""
+        """A pass of `sequence` is planned: the loads of its prefix cannot fail any more."""
+        if not sequence.begun:
+            sequence.begun = True
+            self.hit_tokens += sequence.cached or 0
+            if self.host is not None:
+                self.host.hit_tokens += sequence.cached_on_host
         if self.host is not None and sequence.awaits_since is not None:
             self.host.wait_seconds += self.host.clock() - sequence.awaits_since
             sequence.awaits_since = None
@@ -173,11 +179,9 @@ class KvSpace:
             sequence.awaits_since = self.host.clock() if sequence.awaits else None
         sequence.launched = sequence.computed = node.end * self._page_size
         if sequence.cached is None:
-            sequence.cached = sequence.computed
             self.asked_tokens += len(sequence.tokens)
-            self.hit_tokens += sequence.computed
-            if self.host is not None:
-                self.host.hit_tokens += (node.end - on_device) * self._page_size
+        if not sequence.begun:
+            sequence.cached, sequence.cached_on_host = sequence.computed, (node.end - on_device) * self._page_size
         return True
 
     def grow(self, sequence: Sequence) -> None:
@@ -268,7 +272,6 @@ class KvSpace:
         self._pages.overwritten(pages)
         node, _ = self.tree.insert(node, sequence.tokens, self.tree.pages(node) + pages, reads_slots=True)
         self._loads.append(_Load(move, self.tree.lock_path(node), slots))
-        self.settle()
         return node, rest
 
     def _match(self, sequence: Sequence) -> Match:

@@ -195,7 +195,6 @@ class Scheduler:
         lost = [one for one in reversed(self._prompts.under_way) if any(move.lost for _, move in one.awaits)]
         for sequence in lost:
             self._prompts.remove(sequence)
-            sequence.cached = 0
             self._set_back(sequence, self.kv.discard)
         return bool(lost)
 

@@ -100,7 +100,12 @@ class Sequence:
     flights: list[Flight] = field(default_factory=list)
     """Its passes in flight, of an engine with speculative decoding."""
     cached: int | None = None
-    """Tokens that the prefix cache had when the sequence was first admitted; None before."""
+    """Tokens that the prefix cache had when the sequence was admitted, the latest time before its first pass; None
+    before."""
+    cached_on_host: int = 0
+    """Those of them that the host tier had."""
+    begun: bool = False
+    """Whether a pass of it was planned."""
     awaits: list[tuple[int, Awaited]] = field(default_factory=list)
     """Copies between the device and the host tier that may be on their way, each with the place in `pages` from which
     on none must be read or written before it has landed."""

@@ -50,7 +50,7 @@ def test_a_load_and_its_eviction_are_spread_over_turns_while_a_sequence_decodes(
         assert len(loads) < 30
     assert hit.cached == SIZE * PAGES
     assert (tier.stored - stored, tier.loaded - loaded) == (sum(stores), sum(loads))
-    assert tier.hit_tokens == SIZE * sum(loads) >= SIZE * PAGES * 3 // 4
+    assert hit.cached_on_host == tier.hit_tokens == SIZE * sum(loads) >= SIZE * PAGES * 3 // 4
     assert max(stores) == max(loads) == 6
     assert sum(map(bool, loads)) <= -(-sum(loads) // 6) + 1, "all but the first and the last are full"
     assert len(one.tokens) - decoded >= len(loads) - 2, "every turn was a pass of what decodes"
@@ -115,16 +115,18 @@ def test_a_prompt_begins_when_its_first_pages_have_left() -> None:
 def test_who_awaits_a_load_that_fails_goes_back_to_the_queue_and_is_computed(later: int) -> None:
     engine = two_prefixes(turn_pages=2)
     decoding(engine)
-    tier, computed = engine.kv.host, engine.computed
+    tier, computed, hits = engine.kv.host, engine.computed, engine.kv.hit_tokens
     assert tier is not None
     engine.copies.fails_at = engine.copies.loads + later
     hit = engine.submit("hit", [*prompt(1), 6], 2)
     while hit.cached is None:
         engine.step()
-    engine.submit("shares", [*prompt(1, 20), 7], 2)
+    assert hit.cached_on_host > 0
+    shares = engine.submit("shares", [*prompt(1, 20), 7], 2)
     ended = engine.run()
     assert {"hit", "shares"} <= ended.keys()
     assert (hit.cached, hit.preemptions, engine.scheduler.preemptions) == (0, 0, 0)
+    assert (tier.hit_tokens, hit.cached_on_host, engine.kv.hit_tokens - hits) == (0, 0, shares.cached)
     assert engine.computed - computed >= len(hit.tokens), "the passes checked what they read"
     assert tier.failures == dict.fromkeys(HostCacheFailure, 0) | {HostCacheFailure.Load: 1}
     assert tier.waits_for_all == 1, "once, for what the failed copy may still write"
@@ -150,3 +152,22 @@ def test_a_pass_waits_for_the_pages_that_are_wiped_in_front_of_it_alone() -> Non
     engine.allocator.unclean.add(awaited)
     engine.step()
     assert (tier.waits, tier.waits_for_all) == (waits + 1, 0)
+
+
+def test_pages_of_a_load_that_failed_stay_out_of_reach_until_their_sequence_is_set_back() -> None:
+    engine = two_prefixes(turn_pages=2)
+    decoding(engine)
+    tier = engine.kv.host
+    assert tier is not None
+    hit = engine.submit("hit", [*prompt(1), 6], 2)
+    while hit.cached is None:
+        engine.step()
+    engine.copies.fails_at = engine.copies.loads + 1
+    awaited = [move for _, move in hit.awaits]
+    tier.turn(everything=True)
+    assert any(move.lost for move in awaited)
+    assert [engine.kv.there(hit) for _ in range(2)] == [0, 0], "asking does not forget"
+    with pytest.raises(AssertionError, match="a pass reads pages whose load was given up"):
+        tier.join(awaited)
+    assert "hit" in engine.run()
+    assert hit.cached_on_host == 0

@@ -3,6 +3,8 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +16,13 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
-from graphpod_policy import ExitCode, Policy, SpeculativeMethod
+from graphpod_policy import ExitCode, Facts, Policy, SpeculativeMethod
+from graphpod_policy.start.footprint import kept_states_bytes, returned_states_bytes
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.offline import answers
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.drafting import PlainReason
+from graphpod_runtime.engine.start.resolver_facts import draft_facts, model_facts
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH
 from graphpod_runtime.kernels.rows.prompt_lookup import Found
 from heads.training import Head, Sizes
@@ -129,6 +133,21 @@ def recorded_drafts(runner: Runner) -> list[tuple[int, list[int]]]:
     return made
 
 
+def recorded_reads(runner: Runner, patch: pytest.MonkeyPatch) -> list[int]:
+    """The sequences of every eager pass of the head without drafts from now on."""
+    made: list[int] = []
+    head = runner.engine.seats.head
+    assert head is not None
+    read = head.steps.read
+
+    def recorded(seats: Tensor, attend: Any) -> None:
+        made.append(len(seats))
+        read(seats, attend)
+
+    patch.setattr(head.steps, "read", recorded)
+    return made
+
+
 @pytest.mark.parametrize("decode", [Policy.Disabled, Policy.Full])
 def test_drafts_are_those_of_the_head_as_it_is_trained(
     started: Start, shallow: Path, eagle: Path, decode: Policy
@@ -193,22 +212,47 @@ def test_a_reduced_vocabulary_without_its_tokens_is_refused(started: Start, llam
 
 
 def test_requests_that_decode_plainly_for_a_while_are_read_before_the_next_drafts(
-    started: Start, shallow: Path, eagle: Path
+    started: Start, shallow: Path, eagle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Six requests are too many for drafts; then two of them go on with some, which are as right as before."""
+    """Six requests are too many for drafts; then two of them go on with some, which are as right as before. What
+    the head reads meanwhile is counted as eager."""
     prompts = random_prompts(6, shortest=9, longest=30)
     plain = answers(started(folder=shallow), prompts, 40, ignore_eos=True)
     runner = started(folder=shallow, **drafted_by(eagle, speculative_max_batch=2), decode_sizes=(1, 2, 4, 8))
     served = Served(runner)
+    reads = recorded_reads(runner, monkeypatch)
     for index, prompt in enumerate(prompts):
         served.submit(str(index), prompt, 40 if index < 2 else 20, ignore_eos=True)
     served.drain()
+    assert reads
+    assert max(reads) <= 2
+    fallbacks = partial(runner.counters.value, "graphpod_graph_fallbacks_total", phase="draft")
+    assert (fallbacks(), fallbacks(reason="SizeAboveLadder")) == (len(reads), len(reads))
     for index, answer in enumerate(plain):
         assert served.got[str(index)] == list(answer.tokens)[: 40 if index < 2 else 20]
     assert counted(runner)[0] > 20
     drafting = served.scheduler.drafting
     assert drafting is not None
     assert drafting.plain[PlainReason.Batch] > 60
+
+
+@pytest.mark.parametrize("method", [SpeculativeMethod.Eagle, SpeculativeMethod.Eagle3])
+def test_the_plan_of_the_memory_has_the_states_that_a_head_reads(
+    started: Start, llama_folder: Path, method: SpeculativeMethod
+) -> None:
+    runner = started(**drafted_by(random_head(llama_folder, method), method))
+    head, known = runner.engine.seats.head, known_facts(runner)
+    assert head is not None
+    assert kept_states_bytes(runner.config, known) == dict(head.steps.tensors())["states"].nbytes
+    returned = [list(graphs.outputs) for graphs in runner.engine.graphs.values()]
+    aside = sum(buffers[-1][1].nbytes for buffers in returned) if method is SpeculativeMethod.Eagle3 else 0
+    assert returned_states_bytes(runner.config, known) == aside
+
+
+def known_facts(runner: Runner) -> Facts:
+    head = runner.engine.seats.head
+    assert head is not None
+    return Facts(model=replace(model_facts(runner.engine.model.shape), draft=draft_facts(head.head)))
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Phase, Policy, SpeculativeMethod
+from graphpod_runtime.engine.forward import launched_pass
 from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.offline import Answer, answers
 from graphpod_runtime.engine.run_ahead import RunAhead
@@ -132,6 +134,26 @@ def test_prompt_look_up_finds_what_a_text_repeats(undrafted: Start, started: Sta
     runner = started(**NGRAM)
     assert texts(answers(runner, prompts, 60, ignore_eos=True)) == texts(plain)
     assert runner.counters.value("graphpod_speculation_proposed_tokens_total", method="Ngram") > 0
+
+
+def test_the_time_of_a_pass_holds_that_of_its_drafts(started: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that stands still but for the look-ups, each of which takes five seconds."""
+    runner, clock = started(**NGRAM), [0.0]
+    proposer = runner.engine.seats.proposer
+
+    def propose(*arguments: Any) -> Found:
+        clock[0] += 5
+        return proposer.propose(*arguments)
+
+    runner.engine.seats.proposer = SimpleNamespace(propose=propose)
+    monkeypatch.setattr(launched_pass, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    answers(runner, random_prompts(2), 10, ignore_eos=True)
+    assert runner.counters.value("graphpod_forward_passes_total", phase=Phase.Decode) * 5 == clock[0] > 0
+    for name in ("graphpod_forward_duration_seconds", "graphpod_forward_launch_duration_seconds"):
+        decoded = [
+            one.value for one in runner.counters.snapshot() if (one.name, one.labels.get("phase")) == (name, "decode")
+        ]
+        assert sum(decoded) == clock[0]
 
 
 class Served:

@@ -7,63 +7,33 @@ drafts, a bounded part in front of a pass (`engine/schedule/draft_reading.py`).
 A draft is the model's likeliest token. It is never trusted, so it may be computed over whatever its pages hold.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from collections.abc import Sequence as List
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
-
-from graphpod_policy import FallbackReason, Phase
-from graphpod_runtime.attention.base import AttentionBackend
+from graphpod_policy import Phase
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine.forward.drafting.draft_steps import DraftSteps
+from graphpod_runtime.engine.forward.drafting.steps_on_graphs import StepsOnGraphs
 from graphpod_runtime.engine.forward.inputs import inputs_of_chunks
 from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch
 from graphpod_runtime.engine.schedule.draft_reading import read_tokens
 from graphpod_runtime.engine.schedule.drafting import DraftBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
-from graphpod_runtime.graphs.captured_graph import CapturedGraph
-from graphpod_runtime.kernels.rows.prompt_lookup import Found
 from graphpod_runtime.models.model import Model
-
-Counted = Callable[[int | FallbackReason], None]
-"""Hears of every pass of draft steps: the sequences of its graph, or why it ran eagerly."""
 
 
 @dataclass(slots=True)
-class DraftModel:
-    """Is a Proposer. `pages` and `counted` are set when the engine is Ready; only `propose` is called before."""
+class DraftModel(StepsOnGraphs):
+    """`pages` is set when the engine is Ready; only `propose` is called before."""
 
     model: Model
-    attention: AttentionBackend
-    steps: DraftSteps
     most_rows: int
     """Of a pass over texts."""
     page_size: int
     budget: int = 0
     """Rows that it reads behind a prefill pass, if that has fewer. Set when the engine is Ready."""
-    graphs: dict[int, CapturedGraph] = field(default_factory=dict)
-    """Of the steps, by sequences."""
-    eagerly: FallbackReason = FallbackReason.Disabled
-    """Why passes run eagerly where there are no graphs."""
     pages: PageAllocator = field(init=False)
-    counted: Counted = lambda ran: None
-    verify: Callable[[], None] = lambda: None
-    """Before every replay; a debug mode."""
-
-    def propose(self, state: Tensor, seats: Tensor, slot_tokens: Tensor, pages: int) -> Found:
-        count = seats.shape[0]
-        size = min((size for size in self.graphs if size >= count), default=None)
-        self.steps.load(seats, size or count)
-        if size is not None:
-            self.verify()
-            self.graphs[size].replay(count)
-        else:
-            self.steps.code(count)(self.attention.run)
-        self.counted(size or (FallbackReason.SizeAboveLadder if self.graphs else self.eagerly))
-        return Found(self.steps.drafts(count), torch.ones(count, dtype=torch.bool, device=seats.device))
 
     def prefill(self, batch: PrefillBatch, inputs: Inputs) -> None:
         """Behind the target's pass over `inputs`, which are those of `batch`: reads the same, and before it what is

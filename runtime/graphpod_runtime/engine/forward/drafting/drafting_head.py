@@ -8,52 +8,28 @@ A prefix's last slot belongs to the token behind it, which another request may h
 of many, and a draft is never trusted.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from graphpod_policy import FallbackReason
-from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.base.inputs import Inputs
-from graphpod_runtime.engine.forward.drafting.draft_model import Counted
 from graphpod_runtime.engine.forward.drafting.head_steps import HeadSteps
+from graphpod_runtime.engine.forward.drafting.steps_on_graphs import StepsOnGraphs
 from graphpod_runtime.engine.schedule.batch import PrefillBatch
-from graphpod_runtime.graphs.captured_graph import CapturedGraph
 from graphpod_runtime.kernels.rows.draft_rows import Places
-from graphpod_runtime.kernels.rows.prompt_lookup import Found
 from graphpod_runtime.models.heads.draft_head import DraftHead
 
 
 @dataclass(slots=True)
-class DraftingHead:
-    """Is a Proposer. `counted` is set when the engine is Ready."""
+class DraftingHead(StepsOnGraphs):
+    """Reads states by its `steps`."""
 
-    head: DraftHead
-    attention: AttentionBackend
     steps: HeadSteps
+    head: DraftHead
     dtype: torch.dtype
     """Of states."""
-    graphs: dict[int, CapturedGraph] = field(default_factory=dict)
-    """Of the steps, by sequences."""
-    eagerly: FallbackReason = FallbackReason.Disabled
-    """Why passes run eagerly where there are no graphs."""
-    counted: Counted = lambda ran: None
-    verify: Callable[[], None] = lambda: None
-    """Before every replay; a debug mode."""
-
-    def propose(self, state: Tensor, seats: Tensor, slot_tokens: Tensor, pages: int) -> Found:
-        count = seats.shape[0]
-        size = min((size for size in self.graphs if size >= count), default=None)
-        self.steps.load(seats, size or count)
-        if size is not None:
-            self.verify()
-            self.graphs[size].replay(count)
-        else:
-            self.steps.code(count)(self.attention.run)
-        self.counted(size or (FallbackReason.SizeAboveLadder if self.graphs else self.eagerly))
-        return Found(self.steps.drafts(count), torch.ones(count, dtype=torch.bool, device=seats.device))
 
     def read(self, inputs: Inputs) -> None:
         """A pass over `inputs` for its time and memory, as a start measures them."""
@@ -71,9 +47,13 @@ class DraftingHead:
         self._forward(replace(inputs, tokens=tokens), states)
 
     def skipped(self, seats: Tensor) -> None:
-        """A pass of the model without drafts is next: its states replace those of the latest one."""
+        """A pass of the model without drafts is next: its states replace those of the latest one. No graph reads
+        without drafting, so these passes are eager, and counted as such."""
         for part in seats.split(self.steps.sequences):
             self.steps.read(part, self.attention.run)
+            above = len(seats) > max(self.graphs, default=0)
+            reason = FallbackReason.SizeAboveLadder if above else FallbackReason.NotCaptured
+            self.counted(reason if self.graphs else self.eagerly)
 
     def _forward(self, inputs: Inputs, states: Tensor) -> None:
         """Keys and values of `inputs` next to `states`; their results are not read."""

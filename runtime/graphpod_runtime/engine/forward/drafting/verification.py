@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
-from graphpod_runtime.engine.forward.launched_pass import Forwarded, Ran
+from graphpod_runtime.engine.forward.launched_pass import Forwarded, Moment, Ran
 from graphpod_runtime.engine.forward.sampling.processors import History
 from graphpod_runtime.engine.forward.sampling.sampler import Sampler
 from graphpod_runtime.engine.schedule.batch import DecodeBatch
@@ -24,16 +24,19 @@ class Verification:
     seats: DraftingSeats
     sampler: Sampler
     slot_tokens: Tensor
-    run: Callable[[Inputs], tuple[tuple[Any, ...], Ran]]
-    """One pass over rows."""
+    now: Callable[[], Moment]
+    """In the device's line of work."""
+    run: Callable[[Inputs, Moment], tuple[tuple[Any, ...], Ran]]
+    """One pass over rows, which began then."""
 
     def step(self, batch: DecodeBatch, given: List[int] | None) -> tuple[Ran, Forwarded]:
         """ValueError for tokens that are `given`: which drafts are right depends on the step's own."""
         if given is not None:
             raise ValueError("a step over drafts goes on from its own tokens, and others were given")
         assert isinstance(batch, DraftBatch), "an engine with drafts plans no other"
+        began = self.now()
         inputs = self.seats.step(batch)
-        (logits, chosen, *states), ran = self.run(inputs)
+        (logits, chosen, *states), ran = self.run(inputs, began)
         members, history = self.sampler.batch(batch.by_row(batch.sequences)), None
         if members.reading:
             ends = [end + width for end, width in zip(batch.ends, batch.widths, strict=True)]

@@ -97,12 +97,12 @@ class DraftStart:
         if isinstance(weights, DraftHead):
             dtype = dtype_of(config.element)
             steps = HeadSteps(weights, attention, count, sequences, *drafting, dtype)
-            self._steps, self.model = steps, DraftingHead(weights, attention, steps, dtype)
+            self._steps, self.model = steps, DraftingHead(attention, steps, weights, dtype)
             seats.proposer = seats.head = self.model
         else:
             steps = DraftSteps(weights, attention, count, sequences, *drafting)
             self._steps = steps
-            self.model = DraftModel(weights, attention, steps, config.prefill_chunk, config.page_size)
+            self.model = DraftModel(attention, steps, weights, config.prefill_chunk, config.page_size)
             seats.proposer = seats.draft_model = self.model
         self._pool: Pool | None = None
         self._because: str | None = None
