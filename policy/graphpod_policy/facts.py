@@ -220,14 +220,18 @@ def _of_family(declared: ConfigJson, family: Family, config: Mapping[str, Any]) 
         experts=experts,
         expert_intermediate=_count(sizes, "expert_intermediate", 0) or None,
         tied=bool(sizes.get("tied", False)),
-        max_position=_usable(lambda: _positions(declared, _count(sizes, "positions", 0))) or None,
+        max_position=_usable(lambda: _positions(declared, sizes)) or None,
         path=ModelPath.Transformers,
         not_built=not_built,
     )
 
 
-def _positions(declared: ConfigJson, positions: int) -> int:
-    """Of a model that transformers computes: where frequencies depend on the longest sequence, those of pretraining."""
+def _positions(declared: ConfigJson, sizes: Mapping[str, Any]) -> int:
+    """Of a model that transformers computes: where frequencies depend on the longest sequence, those of pretraining;
+    where a query sees chosen keys only, as many as are chosen, so that it sees all."""
+    positions = _count(sizes, "positions", 0)
+    if chosen := _count(sizes, "chosen_keys", 0):
+        positions = min(positions, chosen) or chosen
     rope = declared.rope(FULL)
     kind = rope_type(rope)
     if "dynamic" not in kind and kind != "longrope":

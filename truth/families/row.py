@@ -14,6 +14,7 @@ SIZES: dict[str, tuple[str, ...]] = {
     "intermediate": ("intermediate_size",),
     "vocab": ("vocab_size",),
     "positions": ("max_position_embeddings",),
+    "chosen_keys": ("index_topk",),
     "experts": ("num_experts", "num_local_experts", "n_routed_experts"),
     "expert_intermediate": ("moe_intermediate_size",),
     "tied": ("tie_word_embeddings",),

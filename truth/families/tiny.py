@@ -92,13 +92,48 @@ WHERE_GIVEN = ("sliding_window", "q_lora_rank")
 KINDS = ("layer_types", "layers_block_type", "block_types")
 """Fields that name the kind of each layer."""
 
+PARTS = ("text_config", "decoder", "vision_config", "audio_config")
+"""Fields that are the configuration of a part: what is given of it changes the small one."""
+
 LATENT = {"head_dim": 8, "num_key_value_heads": 4}
-LATENT_TYPES = ("axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "longcat_flash", "minicpm3", "youtu")
+LATENT_TYPES = (
+    "axk1",
+    "axk2",
+    "deepseek_v2",
+    "deepseek_v3",
+    "deepseek_v32",
+    "glm4_moe_lite",
+    "glm_moe_dsa",
+    "longcat_flash",
+    "minicpm3",
+    "youtu",
+)
 SPECIAL: Mapping[str, Mapping[str, Any]] = {
     **dict.fromkeys(LATENT_TYPES, LATENT),
-    "cohere_compass_text": {"layer_types": ["full_attention", "full_attention"]},
+    "cohere_compass_text": {
+        "layer_types": ["sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]},
+            "full_attention": None,
+        },
+    },
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0},
+        "ffn_config": {"hidden_size": 64, "ffn_hidden_size": 96, "moe_num_experts": 4, "moe_top_k": 2},
+    },
     "dots1": {"n_shared_experts": 1},
-    "dots3_note": {"num_key_value_heads": 4},
+    "dots3_note": {
+        "text_config": {"num_key_value_heads": 4},
+        "vision_config": {
+            "num_hidden_layers": 1,
+            "num_local_experts": 2,
+            "num_experts_per_tok": 1,
+            "mlp_layer_types": ["dense"],
+            "adapter_in_dim": 64,
+            "adapter_out_dim": 64,
+        },
+        "audio_config": {"adapter_input_size": 64, "adapter_out_dim": 64},
+    },
     "dots3_note_text": {"num_key_value_heads": 4},
     "gemma3n_text": {
         "num_kv_shared_layers": 0,
@@ -122,10 +157,12 @@ def tiny(model_type: str, **changes: Any) -> Any:
     kind = CONFIG_MAPPING[model_type]
     default = kind().to_dict()
     given = dict(_shrunk(default))
-    for name in ("text_config", "decoder"):
+    for name in PARTS:
         if isinstance(default.get(name), dict):
             given[name] = dict(_shrunk(default[name]))
-    return kind(**{**given, **SPECIAL.get(model_type, {}), **changes})
+    for name, value in (SPECIAL.get(model_type, {}) | changes).items():
+        given[name] = {**given.get(name, {}), **value} if name in PARTS else value
+    return kind(**given)
 
 
 def _shrunk(default: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -125,6 +125,10 @@ def _written(config: Any, folder: Path) -> Any:
             elif "norm" in name.lower() or name.endswith("bias"):
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
     model.save_pretrained(folder)
+    if json.loads((folder / "config.json").read_bytes())["model_type"] not in CAUSAL:
+        # The text part of a model of several, which transformers loads by the whole configuration alone.
+        config.architectures = [type(model).__name__]
+        config.save_pretrained(folder)
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 
 

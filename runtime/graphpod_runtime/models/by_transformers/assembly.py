@@ -12,6 +12,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.models.by_transformers import interface
+from graphpod_runtime.models.by_transformers.attention_call import REACH
 from graphpod_runtime.models.by_transformers.experts import NAME as EXPERTS
 from graphpod_runtime.models.by_transformers.experts import register as register_experts
 from graphpod_runtime.models.by_transformers.rotary import grows
@@ -89,9 +90,12 @@ def _no_warning(*_: Any) -> None:
 
 def positions_of(config: Any) -> int:
     """The most tokens of one sequence: with rotary frequencies that depend on the longest sequence of a pass, as many
-    as in pretraining, up to which they stay what they are."""
+    as in pretraining, up to which they stay what they are; with attention to chosen keys, as many as are chosen, up to
+    which it is attention to all."""
     text = config.get_text_config(decoder=True)
     limit = next((int(found) for name in POSITIONS if (found := getattr(text, name, None))), NO_LIMIT)
+    if chosen := getattr(text, REACH, None):
+        limit = min(limit, int(chosen))
     parameters = getattr(text, "rope_parameters", None) or {}
     for part in (parameters, *(part for part in parameters.values() if isinstance(part, Mapping))):
         if grows(str(part.get("rope_type", ""))):

@@ -29,8 +29,13 @@ IGNORED = frozenset(
         "use_cache",
     }
 )
-"""Arguments that change nothing: the module has used them, or they are read below. The window is that of the mask, as
-for transformers' own eager attention."""
+"""Arguments that change nothing: the module has used them, or they are read below. Window and causality are those of
+the mask, as for transformers' own eager attention."""
+
+
+SPARSE, REACH = "indices", "index_topk"
+"""An argument that names the keys that each query sees, and the field of how many it names: a text that has no more
+tokens is seen whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +65,8 @@ class AttentionCall:
         """That of `module` with these arguments; q, k and v are [1, heads, tokens, width]. FamilyUnsupported names what
         is not built."""
         name = type(module).__name__
-        if given.get("is_causal") is False or getattr(module, "is_causal", True) is False:
-            raise FamilyUnsupported(Lack.Mask, f"{name} attends to later tokens, too (is_causal is false)")
-        if unknown := sorted(key for key, value in given.items() if key not in IGNORED and _says_something(value)):
+        known = IGNORED | ({SPARSE} if hasattr(getattr(module, "config", None), REACH) else frozenset())
+        if unknown := sorted(key for key, value in given.items() if key not in known and _says_something(value)):
             raise FamilyUnsupported(
                 Lack.Attention, f"{name} calls attention with {', '.join(unknown)}, which is not built"
             )

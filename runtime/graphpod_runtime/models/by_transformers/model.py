@@ -94,12 +94,12 @@ def transformers_model(
     ModelInvalid for files that are broken, FamilyUnsupported for what this engine cannot compute."""
     config = config_of(folder)
     whole = assembled(config, dtype)
-    positions = positions_of(config)
     if random:
         weights.draw(whole, dtype, device, read)
     else:
         weights.fill(whole, folder, dtype, device, read)
     parts, text = Parts(whole), config.get_text_config(decoder=True)
+    positions = positions_of(config) - parts.positions.first
     context = min(positions, max_model_len)
     try:
         seen = rehearsed(parts, int(text.vocab_size), context, device)

@@ -5,7 +5,7 @@ forward, with a decoder that returns given states; nothing of a family is writte
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from graphpod_runtime.models.by_transformers import interface
 from graphpod_runtime.models.by_transformers.attention_call import AttentionCall
 from graphpod_runtime.models.by_transformers.experts import NAME as EXPERTS
 from graphpod_runtime.models.by_transformers.masks import Masks
+from graphpod_runtime.models.by_transformers.positions import Positions
 from graphpod_runtime.models.by_transformers.rotary import Rotary
 from graphpod_runtime.models.by_transformers.unsupported import FamilyUnsupported, Lack
 
@@ -30,27 +31,18 @@ class Parts:
         self.decoder: nn.Module = _decoder_of(whole)
         self._result: type[Any] | None = None
         """What the decoder returns."""
-        self._taken = inspect.signature(self.decoder.forward).parameters
+        self.positions = Positions(self.decoder)
+        _alone(whole, Lack.Code, lambda: self.positions.learn(self.decoder))
 
     def hidden(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """[rows] and [rows] -> what the head takes, [rows, hidden]."""
-        result = self.decoder(input_ids=tokens[None], **self._at(positions))
+        with self.positions.arguments(tokens, positions) as arguments:
+            result = self.decoder(input_ids=tokens[None], **arguments)
         self._result = type(result)
         if not isinstance(getattr(result, "last_hidden_state", None), Tensor):
             raise FamilyUnsupported(Lack.Head, f"{type(self.decoder).__name__} returns no last_hidden_state")
         states: Tensor = result.last_hidden_state
         return states[0]
-
-    def _at(self, positions: Tensor) -> Mapping[str, Any]:
-        """Arguments that say where the tokens are. A decoder that takes no positions counts them from the length of
-        its cache."""
-        plain = {"use_cache": False} if "use_cache" in self._taken else {}
-        if "position_ids" in self._taken:
-            return plain | {"position_ids": positions[None]}
-        if {"past_key_values", "attention_mask"} <= self._taken.keys():
-            ones = torch.ones((1, positions.shape[0]), dtype=torch.bool, device=positions.device)
-            return plain | {"past_key_values": _Behind(positions), "attention_mask": ones}
-        return plain
 
     @contextmanager
     def as_transformers_has_it(self) -> Iterator[None]:
@@ -106,14 +98,8 @@ def _decoder_of(whole: Any) -> nn.Module:
     ]
     handles = [part.register_forward_pre_hook(lambda module, _: called.append(module)) for part in parts]
     try:
-        with interface.passing(Masks(whole.device, positions=2), own_rows), torch.no_grad():
-            whole(input_ids=torch.zeros((1, 1), dtype=torch.int64, device=whole.device), use_cache=False)
-    except FamilyUnsupported:
-        raise
-    except Exception as error:
-        raise FamilyUnsupported(
-            Lack.Config, f"{type(whole).__name__} of transformers itself fails: {type(error).__name__}: {error}"
-        ) from error
+        tokens = torch.zeros((1, 1), dtype=torch.int64, device=whole.device)
+        _alone(whole, Lack.Config, lambda: whole(input_ids=tokens, use_cache=False))
     finally:
         for handle in handles:
             handle.remove()
@@ -122,29 +108,21 @@ def _decoder_of(whole: Any) -> nn.Module:
     return called[0]
 
 
+def _alone(whole: Any, lack: Lack, run: Callable[[], object]) -> None:
+    """A call of a part of `whole` apart from any text. FamilyUnsupported, of `lack`, where it fails."""
+    try:
+        with interface.passing(Masks(whole.device, positions=2), own_rows), torch.no_grad():
+            run()
+    except FamilyUnsupported:
+        raise
+    except Exception as error:
+        raise FamilyUnsupported(
+            lack, f"{type(whole).__name__} of transformers itself fails: {type(error).__name__}: {error}"
+        ) from error
+
+
 def own_rows(number: int, call: AttentionCall, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Attention of a rehearsal: each row attends to itself alone, and all of q, k and v matter."""
     groups = (1, call.kv_heads, call.group, q.shape[2])
     weight = ((q.reshape(*groups, -1) * k[:, :, None]).sum(-1, keepdim=True) * call.scale).sigmoid()
     return (weight * v[:, :, None]).flatten(1, 2).transpose(1, 2).contiguous()
-
-
-class _Behind:
-    """A cache that holds nothing, as long for each token as the engine says: token i counts its position from i."""
-
-    is_compileable = False
-
-    def __init__(self, positions: Tensor) -> None:
-        self._length = positions - torch.arange(positions.shape[0], device=positions.device)
-
-    def get_seq_length(self, layer_idx: int = 0) -> Tensor:
-        return self._length
-
-    def get_query_offset(self, layer_idx: int = 0) -> int:
-        return 0
-
-    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
-        return query_length, 0
-
-    def update(self, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        return key, value

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from graphpod_policy import ModelFacts
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
 from graphpod_runtime.models.by_transformers.attention_call import AttentionCall
 from graphpod_runtime.models.by_transformers.layout import Layout
 from graphpod_runtime.models.by_transformers.masks import Mask, mask_of
 from graphpod_runtime.models.by_transformers.model import transformers_model
+from graphpod_runtime.models.by_transformers.parts import Parts
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.random import random_model
 from truth.families.tiny import tiny
@@ -37,6 +39,8 @@ ODD: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2, capped scores": ("gemma2", {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}),
     "gpt_oss, sinks": ("gpt_oss", {"sliding_window": 6}),
     "bart, positions counted from its cache": ("bart", {}),
+    "roberta, positions that leave padding out": ("roberta", {"pad_token_id": 1}),
+    "glm_moe_dsa, chosen keys": ("glm_moe_dsa", {"index_topk": 128}),
 }
 """`make families` runs every model type."""
 
@@ -118,6 +122,20 @@ def test_positions_end_where_frequencies_would_grow(tmp_path: Path) -> None:
     changes = {"rope_parameters": rope, "original_max_position_embeddings": 48}
     model = transformers_model(written(tmp_path, "phi3", **changes), torch.float32, 512)
     assert model.shape.max_position == 48
+
+
+def test_positions_end_where_a_query_would_not_see_all_keys(tmp_path: Path) -> None:
+    folder = written(tmp_path, "deepseek_v32", index_topk=48)
+    assert transformers_model(folder, torch.float32, 512).shape.max_position == 48
+    assert ModelFacts.of(json.loads((folder / "config.json").read_bytes())).max_position == 48
+
+
+def test_positions_that_leave_padding_out_are_those_of_transformers(tmp_path: Path) -> None:
+    """A padding token that was generated has transformers' position for it, and moves no other, as with its cache."""
+    parts = Parts(AutoModelForCausalLM.from_pretrained(written(tmp_path, "roberta", pad_token_id=5)))
+    assert (parts.positions.first, parts.positions.padding) == (6, (5, 5))
+    with parts.positions.arguments(torch.tensor([7, 5, 9]), torch.tensor([0, 4, 5])) as arguments:
+        assert arguments["position_ids"].tolist() == [[6, 5, 11]]
 
 
 def test_random_weights_of_a_config_json_are_always_the_same(tmp_path: Path) -> None:
