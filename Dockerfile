@@ -76,7 +76,8 @@ USER 65532:65532
 FROM base AS runtime-root
 COPY --from=runtime-libraries /usr/local/lib/python3.11/dist-packages /usr/local/lib/python3.11/dist-packages
 RUN printf '#!/usr/bin/python3\nimport sys\n\nfrom graphpod_runtime.cli import main\n\nsys.exit(main())\n' > /usr/local/bin/graphpod-engine \
- && chmod 755 /usr/local/bin/graphpod-engine
+ && printf '#!/usr/bin/python3\nfrom graphpod_sources.cli import run\n\nrun()\n' > /usr/local/bin/graphpod-fetch \
+ && chmod 755 /usr/local/bin/graphpod-engine /usr/local/bin/graphpod-fetch
 ENV PYTHONPATH=/graphpod OMP_WAIT_POLICY=PASSIVE
 ENTRYPOINT ["graphpod-engine"]
 
@@ -85,12 +86,13 @@ ARG VERSION
 ARG SOURCE_DATE_EPOCH
 COPY testbed/sbom.py /sbom/
 COPY --from=runtime-libraries /report.json /sbom/
-RUN python3 /sbom/sbom.py runtime $VERSION --own graphpod_policy graphpod_runtime --report /sbom/report.json > /sbom/sbom.cdx.json
+RUN python3 /sbom/sbom.py runtime $VERSION --own graphpod_policy graphpod_runtime graphpod_sources --report /sbom/report.json > /sbom/sbom.cdx.json
 
 FROM runtime-root AS runtime
 COPY --from=runtime-sbom /sbom/sbom.cdx.json /usr/share/graphpod/
 COPY policy/graphpod_policy /graphpod/graphpod_policy
 COPY runtime/graphpod_runtime /graphpod/graphpod_runtime
+COPY sources/graphpod_sources /graphpod/graphpod_sources
 RUN PYTHONHASHSEED=0 python3 -m compileall -q --invalidation-mode unchecked-hash /graphpod
 USER 65532:65532
 
@@ -104,7 +106,8 @@ COPY --from=cuda-libraries /usr/local/lib/python3.11/dist-packages /usr/local/li
 # flashinfer's kernels built ahead of time; an empty folder where none are given, and then flashinfer cannot be used.
 COPY --from=kernels / /usr/local/lib/python3.11/dist-packages/flashinfer/data/aot/
 RUN printf '#!/usr/bin/python3\nimport sys\n\nfrom graphpod_runtime.cli import main\n\nsys.exit(main())\n' > /usr/local/bin/graphpod-engine \
- && chmod 755 /usr/local/bin/graphpod-engine
+ && printf '#!/usr/bin/python3\nfrom graphpod_sources.cli import run\n\nrun()\n' > /usr/local/bin/graphpod-fetch \
+ && chmod 755 /usr/local/bin/graphpod-engine /usr/local/bin/graphpod-fetch
 ENV PYTHONPATH=/graphpod OMP_WAIT_POLICY=PASSIVE CC=gcc
 ENV TRITON_CACHE_DIR=/tmp/triton TORCHINDUCTOR_CACHE_DIR=/tmp/inductor FLASHINFER_WORKSPACE_BASE=/tmp FLASHINFER_DISABLE_JIT=1
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
@@ -115,12 +118,13 @@ ARG VERSION
 ARG SOURCE_DATE_EPOCH
 COPY testbed/sbom.py /sbom/
 COPY --from=cuda-libraries /report.json /sbom/
-RUN python3 /sbom/sbom.py runtime-cuda $VERSION --own graphpod_policy graphpod_runtime --report /sbom/report.json > /sbom/sbom.cdx.json
+RUN python3 /sbom/sbom.py runtime-cuda $VERSION --own graphpod_policy graphpod_runtime graphpod_sources --report /sbom/report.json > /sbom/sbom.cdx.json
 
 FROM cuda-root AS runtime-cuda
 COPY --from=cuda-sbom /sbom/sbom.cdx.json /usr/share/graphpod/
 COPY policy/graphpod_policy /graphpod/graphpod_policy
 COPY runtime/graphpod_runtime /graphpod/graphpod_runtime
+COPY sources/graphpod_sources /graphpod/graphpod_sources
 RUN PYTHONHASHSEED=0 python3 -m compileall -q --invalidation-mode unchecked-hash /graphpod
 USER 65532:65532
 

@@ -125,7 +125,10 @@ def _entry(place: Path, file: Path) -> dict[str, Any]:
     """A file as the hub's tree lists it."""
     size, sha = file.stat().st_size, _sha256(file)
     entry: dict[str, Any] = {"type": "file", "path": str(file.relative_to(place)), "size": size, "oid": sha[:40]}
-    if file.suffix in LARGE:
+    if file.suffix not in LARGE:
+        blob = b"blob %d\0" % size + file.read_bytes()
+        entry["oid"] = hashlib.sha1(blob, usedforsecurity=False).hexdigest()  # as git names it
+    else:
         entry["lfs"] = {"oid": sha, "sha256": sha, "size": size, "pointerSize": 134}
     return entry
 

@@ -20,10 +20,10 @@ from pathlib import Path, PurePosixPath
 import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("policy", "operator", "runtime")
+SOURCES = ("policy", "operator", "runtime", "sources")
 """Folders whose packages are imported without the folder's name."""
 PACKAGES = (
-    *("graphpod_policy", "graphpod_operator", "graphpod_runtime"),
+    *("graphpod_policy", "graphpod_operator", "graphpod_runtime", "graphpod_sources"),
     *("testbed", "demo", "stubs", "truth", "monitoring", "peers", "benchmarks", "tests"),
 )
 IN_PROCESS = ("tests/unit/", "tests/contracts/")

@@ -31,6 +31,7 @@ LISTED = "sbom.cdx.json"  # the same in the image's folder
 KEPT = 86400.0  # s
 OPTIONS = ("--layers", "--isolation=chroot", "--pull-never", "--network=host", "--identity-label=false")
 SETTLED = "no ids of steps"  # what store.Store.keep does to an image
+ENGINE = ("policy/graphpod_policy", "runtime/graphpod_runtime", "sources/graphpod_sources")
 CERTIFICATES = Path("/etc/ssl/certs")
 
 
@@ -61,7 +62,7 @@ IMAGES = {
             "runtime",
             f"graphpod.dev/runtime:{VERSION}-cpu",
             "The inference engine, for CPUs",
-            ("locks/runtime-cpu.txt", "policy/graphpod_policy", "runtime/graphpod_runtime"),
+            ("locks/runtime-cpu.txt", *ENGINE),
             1_500_000_000,
             torch=True,
         ),
@@ -69,7 +70,7 @@ IMAGES = {
             "runtime-cuda",
             f"graphpod.dev/runtime:{VERSION}-cuda",
             "The inference engine, for NVIDIA GPUs",
-            ("locks/runtime-cuda.txt", "policy/graphpod_policy", "runtime/graphpod_runtime"),
+            ("locks/runtime-cuda.txt", *ENGINE),
             contexts=("kernels",),
         ),
         Image(

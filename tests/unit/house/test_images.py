@@ -136,5 +136,5 @@ def test_the_revision_is_the_last_commit_of_what_the_image_is_made_of(
 def test_what_runs_in_an_image_asks_no_package_for_its_own_version() -> None:
     """Images have the sources on their path: graphpod is no installed package there, and such a question ends a pod."""
     asked = re.compile(r"""(version|distribution|metadata|requires|files)\(["']graphpod["']\)""")
-    parts = (path for part in ("policy", "operator", "runtime") for path in (ROOT / part).rglob("*.py"))
+    parts = (path for part in ("policy", "operator", "runtime", "sources") for path in (ROOT / part).rglob("*.py"))
     assert [path for path in parts if asked.search(path.read_text())] == []

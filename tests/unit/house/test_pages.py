@@ -11,6 +11,7 @@ import yaml
 
 from graphpod_operator import cli
 from graphpod_policy.enums import FallbackReason
+from graphpod_sources.problem import Reason
 from tests.unit.house.pages import DOCS, PAGES, ROOT, Block, Page, slug
 
 GENERATED = DOCS / "reference"
@@ -116,13 +117,13 @@ def test_every_metric_that_a_page_names_is_exported() -> None:
     metrics = set(re.findall(r"^\| `(\w+)`", (GENERATED / "metrics.md").read_text(), re.MULTILINE))
     there = {f"{name}{suffix}" for name in metrics for suffix in ("", "_bucket", "_sum", "_count")}
     named = re.compile(rf"\b(?:{'|'.join(sorted({name.split('_')[0] for name in metrics}))})_[a-z]\w*[a-z]\b")
-    packages = {"graphpod_operator", "graphpod_policy", "graphpod_runtime"}
+    packages = {"graphpod_operator", "graphpod_policy", "graphpod_runtime", "graphpod_sources"}
     for page in PROSE:
         assert set(named.findall(page.text)) - there - packages == set(), str(page)
 
 
 def test_every_reason_that_a_table_explains_exists() -> None:
-    there = "\n".join(path.read_text() for path in GENERATED.glob("*.md")) + " ".join(FallbackReason)
+    there = "\n".join(path.read_text() for path in GENERATED.glob("*.md")) + " ".join((*FallbackReason, *Reason))
     row = re.compile(r"^\| ((?:`[A-Z]\w*[a-z][A-Z]\w*`(?:, )?)+)", re.MULTILINE)
     of_users = [page for page in PROSE if page.path.parent.name != "contributing"]
     named = {name for page in of_users for names in row.findall(page.text) for name in re.findall(r"`(\w+)`", names)}

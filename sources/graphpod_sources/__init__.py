@@ -1,0 +1,1 @@
+"""Models from where they are published into a folder that engines read: the program `graphpod-fetch`."""

@@ -1,0 +1,47 @@
+"""The admin port of a fetch: `GET /progress` and `GET /livez`."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from graphpod_sources.progress import Progress
+
+
+class Server(ThreadingHTTPServer):
+    """Answers from daemon threads until the process ends. A port that is taken raises OSError."""
+
+    daemon_threads = True
+    request_queue_size = 16
+
+    def __init__(self, progress: Progress, port: int, host: str = "") -> None:
+        class Handler(BaseHTTPRequestHandler):
+            timeout = 5  # s without a whole request
+
+            def do_GET(self) -> None:
+                match self.path.partition("?")[0]:
+                    case "/progress":
+                        self._answer(200, progress.snapshot().document())
+                    case "/livez":
+                        self._answer(200, {"status": "ok"})
+                    case _:
+                        self._answer(404, {"error": "there are /progress and /livez"})
+
+            def _answer(self, status: int, document: object) -> None:
+                body = json.dumps(document).encode() + b"\n"
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Quiet: a kubelet asks every few seconds."""
+
+        super().__init__((host, port), Handler)
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def start(self) -> None:
+        threading.Thread(target=self.serve_forever, args=(0.2,), name="admin", daemon=True).start()

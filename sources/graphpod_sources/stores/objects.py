@@ -1,0 +1,192 @@
+"""s3://, gs:// and az://: objects below a prefix, by one library."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import obstore
+from obstore import exceptions
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from graphpod_sources.credentials import Credentials
+from graphpod_sources.listing import MOST_FILES, Listing, RemoteFile
+from graphpod_sources.names import safe, shown
+from graphpod_sources.problem import Problem, Reason
+from graphpod_sources.stores.http import STATUSES
+from graphpod_sources.uri import ModelUri, Scheme
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
+
+CHUNK = 1 << 20
+Store = S3Store | GCSStore | AzureStore
+_Opener = Callable[[str, Credentials, Mapping[str, Any]], Store]
+AWS_ROLES = (
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+"""Variables by which a cluster gives a pod a role."""
+KINDS: tuple[tuple[type[Exception], Reason], ...] = (
+    (exceptions.NotFoundError, Reason.NotFound),
+    (exceptions.PermissionDeniedError, Reason.Unauthorized),
+    (exceptions.UnauthenticatedError, Reason.Unauthorized),
+    (exceptions.PreconditionError, Reason.ChangedUnderUs),
+    (exceptions.InvalidPathError, Reason.BadUri),
+    (exceptions.UnknownConfigurationKeyError, Reason.BadUri),
+)
+SAID: tuple[tuple[str, Reason], ...] = (
+    ("SlowDown", Reason.RateLimited),
+    ("TooManyRequests", Reason.RateLimited),
+    ("TimedOut", Reason.Stalled),
+    ("timed out", Reason.Stalled),
+    ("error decoding response body", Reason.Truncated),
+    ("end of file", Reason.Truncated),
+    ("error sending request", Reason.Unreachable),
+    ("redential", Reason.Unauthorized),
+)
+"""What the text of the library's general error has, in this order, where it names no HTTP status."""
+_STATUS = re.compile(r"non-2xx status code: (\d{3})")
+
+
+class Objects:
+    """Objects of one bucket or container below a prefix."""
+
+    def __init__(self, uri: ModelUri, credentials: Credentials, stall_seconds: float) -> None:
+        self._uri = uri
+        self._prefix = f"{uri.folder}/" if uri.folder else ""
+        options: dict[str, Any] = {
+            "client_options": {
+                "allow_http": True,  # of an endpoint that is http://; without one it is https://
+                "connect_timeout": timedelta(seconds=min(15.0, stall_seconds)),
+                "read_timeout": timedelta(seconds=min(30.0, stall_seconds)),
+                "timeout": timedelta(hours=1),
+            },
+            # Tries and waits are Patience's, which has one deadline for all.
+            "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
+        }
+        try:
+            self._store: Store = _STORES[uri.scheme](uri.place, credentials, options)
+        except (ValueError, exceptions.BaseError) as error:
+            raise self._problem(error) from error
+
+    def listing(self) -> Listing:
+        """The commit is a digest over names, sizes and entity tags: these stores have no versions of folders."""
+        files = []
+        try:
+            for page in obstore.list(self._store, prefix=self._uri.folder or None):
+                for entry in page:
+                    key = entry["path"]
+                    if key.startswith(self._prefix):
+                        below = safe(key.removeprefix(self._prefix), self._uri.shown)
+                        files.append(RemoteFile(below, entry["size"], key, etag=entry["e_tag"]))
+                if len(files) > MOST_FILES:
+                    raise Problem(
+                        Reason.BadUri,
+                        f"{self._uri.shown}: has more than {MOST_FILES} objects",
+                        next_step="name the model's folder in spec.model.uri",
+                    )
+        except exceptions.BaseError as error:
+            raise self._problem(error) from error
+        if not files:
+            raise Problem(Reason.NotFound, f"{self._uri.shown}: no object is below this prefix")
+        rows = sorted(f"{file.path}\0{file.size}\0{file.etag}\n" for file in files)
+        return Listing(f"sha256:{hashlib.sha256(''.join(rows).encode()).hexdigest()}", tuple(files))
+
+    def read(self, file: RemoteFile, start: int, end: int | None) -> Iterator[memoryview]:
+        last = (file.size or 0) if end is None else end
+        options: GetOptions = {"if_match": file.etag, "range": (start, last)}
+        try:
+            got = obstore.get(self._store, file.address, options=options)
+            if got.meta["size"] != file.size:
+                raise Problem(
+                    Reason.ChangedUnderUs,
+                    f"{shown(file.path)}: {self._uri.shown} has {got.meta['size']} bytes, and {file.size} were listed",
+                )
+            if file.etag and got.meta["e_tag"] not in (None, file.etag):  # not every store heeds If-Match
+                raise Problem(Reason.ChangedUnderUs, f"{shown(file.path)}: {self._uri.shown} was replaced")
+            for chunk in got.stream(min_chunk_size=CHUNK):
+                yield memoryview(chunk)
+        except exceptions.BaseError as error:
+            raise self._problem(error, file.path) from error
+
+    def _problem(self, error: Exception, path: str = "") -> Problem:
+        """What the library says, in our words. Its own text may hold signed addresses, so only its kind is shown."""
+        where = f"{self._uri.shown}: {shown(path)}" if path else self._uri.shown
+        reason = next((reason for kind, reason in KINDS if isinstance(error, kind)), None)
+        said, status = str(error), _STATUS.search(str(error))
+        if reason is None:
+            reason = next((reason for text, reason in SAID if text in said), None)
+        if reason is None and status:
+            reason = STATUSES.get(int(status[1]))
+        reason = reason or Reason.ServerError
+        meaning = {
+            Reason.NotFound: "does not exist",
+            Reason.Unauthorized: "the store refuses these credentials, or wants some",
+            Reason.ChangedUnderUs: "was replaced during the download",
+            Reason.BadUri: "is not understood by the store's client",
+            Reason.RateLimited: "the store asks for fewer requests",
+            Reason.Unreachable: "the store cannot be reached",
+            Reason.Stalled: "the store sends nothing",
+            Reason.Truncated: "the connection ended early",
+        }.get(reason, "the store answers with an error")
+        return Problem(reason, f"{where}: {meaning} ({status[1] if status else type(error).__name__})")
+
+
+def _s3(bucket: str, credentials: Credentials, options: Mapping[str, Any]) -> S3Store:
+    key, secret = credentials.get("AWS_ACCESS_KEY_ID"), credentials.get("AWS_SECRET_ACCESS_KEY")
+    region = credentials.get("AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1"
+    given: dict[str, Any] = {"region": region}
+    if endpoint := credentials.get("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        given["endpoint"] = endpoint
+    if key and secret:
+        given |= {"access_key_id": key, "secret_access_key": secret}
+        if token := credentials.get("AWS_SESSION_TOKEN"):
+            given["session_token"] = token
+    elif not credentials.get("AWS_SKIP_SIGNATURE", *AWS_ROLES):
+        given["skip_signature"] = True  # a public bucket; no node's own role without a word
+    return S3Store(bucket, **given, **options)
+
+
+def _google(bucket: str, credentials: Credentials, options: Mapping[str, Any]) -> GCSStore:
+    given: dict[str, Any] = {}
+    account = credentials.get("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY")
+    if account and account.lstrip().startswith("{"):
+        given["service_account_key"] = account
+    elif account:
+        given["service_account"] = account
+    elif not credentials.get("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_BEARER_TOKEN", "GOOGLE_SKIP_SIGNATURE"):
+        given["skip_signature"] = True
+    if base := credentials.get("GOOGLE_BASE_URL"):
+        given["base_url"] = base
+    return GCSStore(bucket, **given, **options)
+
+
+def _azure(container: str, credentials: Credentials, options: Mapping[str, Any]) -> AzureStore:
+    account = credentials.get("AZURE_STORAGE_ACCOUNT_NAME")
+    if account is None:
+        raise Problem(
+            Reason.Unauthorized,
+            f"az://{container}: no storage account is given",
+            next_step="put AZURE_STORAGE_ACCOUNT_NAME, and for a private container AZURE_STORAGE_ACCOUNT_KEY or "
+            "AZURE_STORAGE_SAS_TOKEN, into the Secret of spec.model.secretRef",
+        )
+    given: dict[str, Any] = {"account_name": account}
+    if endpoint := credentials.get("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"):
+        given["endpoint"] = endpoint
+    if key := credentials.get("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY"):
+        given["account_key"] = key
+    elif token := credentials.get("AZURE_STORAGE_SAS_TOKEN", "SAS_TOKEN"):
+        given["sas_key"] = token
+    elif not credentials.get("AZURE_FEDERATED_TOKEN_FILE", "AZURE_CLIENT_SECRET", "AZURE_SKIP_SIGNATURE"):
+        given["skip_signature"] = True
+    return AzureStore(container, **given, **options)
+
+
+_STORES: Mapping[Scheme, _Opener] = {
+    Scheme.S3: _s3,
+    Scheme.Google: _google,
+    Scheme.Azure: _azure,
+}

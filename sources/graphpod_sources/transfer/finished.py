@@ -1,0 +1,46 @@
+"""Which files of a folder are finished before the folder is: a line each in `.partial/finished`, by their identity."""
+
+import json
+from pathlib import Path
+
+from graphpod_sources.listing import RemoteFile
+from graphpod_sources.manifest import size_of
+from graphpod_sources.transfer.part import FOLDER, Part, writing
+
+LARGEST = 64 << 20  # bytes
+
+
+class Finished:
+    """Files that were verified. A line is written before the file gets its name: a kill between both costs nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._path = folder, folder / FOLDER / "finished"
+        self._rows: dict[str, tuple[int, str]] = {}
+        try:
+            lines = self._path.read_text().split("\n")[:-1] if self._path.stat().st_size <= LARGEST else []
+        except FileNotFoundError:
+            lines = []
+        for line in lines:
+            try:
+                path, count, identity = json.loads(line)
+                self._rows[str(path)] = int(count), str(identity)
+            except (ValueError, TypeError):
+                continue  # a line that a kill cut; that file is fetched again
+
+    def has(self, file: RemoteFile) -> bool:
+        """Whether the file is in place with this content; one that only lacks its name gets it."""
+        row = self._rows.get(file.path)
+        if row is None or not file.identity or row[1] != file.identity or file.size not in (None, row[0]):
+            return False
+        part = Part(self._folder, file)
+        if size_of(part.path) == row[0]:
+            part.place()
+        return size_of(part.target) == row[0]
+
+    def add(self, path: str, count: int, identity: str) -> None:
+        """Remember a verified file, or a part that is about to become one."""
+        with writing(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a") as file:
+                file.write(json.dumps([path, count, identity]) + "\n")
+        self._rows[path] = count, identity
