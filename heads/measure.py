@@ -3,9 +3,13 @@
 import argparse
 import json
 import time
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from graphpod_policy import SpeculativeMethod
+import torch
+
+from graphpod_policy import Policy, SpeculativeMethod, __version__
 from graphpod_runtime import Engine, SamplingOptions
 from heads.texts import HELD_OUT, asked
 
@@ -14,42 +18,53 @@ DRAFTS = 3
 
 
 def main() -> None:
-    """Prints one JSON object: tokens of a pass (the acceptance length) and tokens a second, alone, with and without."""
+    """Prints one JSON object: what `measured` found, and where and when."""
     parser = argparse.ArgumentParser(prog="python -m heads.measure", description=__doc__)
     parser.add_argument("--model", type=Path, required=True, help="the model's folder")
     parser.add_argument("--head", type=Path, default=TRAINED, help="the head's folder")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--questions", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=128, help="of each answer, at most")
+    parser.add_argument("--json", type=Path, help="file for the result")
     options = parser.parse_args()
-    plain, without = _answered(options, {})
-    drafting = {"speculative": SpeculativeMethod.Eagle, "draft_model": options.head, "draft_tokens": DRAFTS}
-    drafted, engine = _answered(options, drafting | {"drafts_max_batch": 1})
-    passes = engine["graphpod_speculation_passes_total"]
-    right = engine["graphpod_speculation_accepted_tokens_total"]
-    found = {
-        "acceptanceLength": round(1 + right / passes, 3),
+    found = measured(options.model, options.head, options.device, options.questions, options.tokens)
+    found |= {"device": options.device, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+    found |= {"graphpod": __version__, "torch": torch.__version__}
+    print(text := json.dumps(found, indent=2))
+    if options.json is not None:
+        options.json.write_text(f"{text}\n")
+
+
+def measured(model: Path, head: Path, device: str, questions: int, tokens: int) -> dict[str, Any]:
+    """Of answers of up to `tokens` to so many `questions`, one after the other: tokens of a pass (the acceptance length),
+    tokens a second with and without drafts, and how many answers are the same with and without."""
+    chosen = asked(HELD_OUT)[:: max(1, len(asked(HELD_OUT)) // questions)][:questions]
+    plain, without = _answered(model, device, chosen, tokens, {})
+    drafting = {"speculative": SpeculativeMethod.Eagle, "draft_model": head, "draft_tokens": DRAFTS}
+    drafted, engine = _answered(model, device, chosen, tokens, drafting | {"drafts_max_batch": 1})
+    return {
+        "acceptanceLength": round(1 + engine["accepted_tokens_total"] / engine["passes_total"], 3),
         "tokensPerSecond": {"plain": round(without["rate"], 1), "drafted": round(engine["rate"], 1)},
         "answersEqual": sum(one == other for one, other in zip(plain, drafted, strict=True)),
         "answers": len(plain),
-        "device": options.device,
+        "drafts": DRAFTS,
     }
-    print(json.dumps(found, indent=2))
 
 
-def _answered(options: argparse.Namespace, more: dict[str, object]) -> tuple[list[tuple[int, ...]], dict[str, float]]:
-    """Greedy answers in single precision, one after the other, and what was counted."""
-    questions = asked(HELD_OUT)[:: max(1, len(asked(HELD_OUT)) // options.questions)][: options.questions]
-    greedy = SamplingOptions(max_tokens=options.tokens, temperature=0.0)
-    with Engine(
-        options.model, device=options.device, dtype="float32", max_model_len=1024, max_batch=4, **more
-    ) as engine:  # type: ignore[arg-type]
+def _answered(
+    model: Path, device: str, questions: list[str], tokens: int, more: dict[str, Any]
+) -> tuple[list[tuple[int, ...]], dict[str, float]]:
+    """Greedy answers in single precision, one after the other, and what was counted. On a CPU without graphs, whose
+    capture would take longer than the answers."""
+    greedy = SamplingOptions(max_tokens=tokens, temperature=0.0)
+    policy = Policy.Disabled if device == "cpu" else Policy.Auto
+    more |= {"prefill": policy, "decode": policy}
+    with Engine(model, device=device, dtype="float32", max_model_len=1024, max_batch=4, **more) as engine:
         began = time.perf_counter()
         found = [engine.chat([{"role": "user", "content": one}], greedy).token_ids for one in questions]
         rate = sum(map(len, found)) / (time.perf_counter() - began)
         value, names = engine.runner.counters.value, ("passes_total", "accepted_tokens_total")
-        counted = {f"graphpod_speculation_{name}": float(value(f"graphpod_speculation_{name}")) for name in names}
-    return found, counted | {"rate": rate}
+        return found, {name: float(value(f"graphpod_speculation_{name}")) for name in names} | {"rate": rate}
 
 
 if __name__ == "__main__":
