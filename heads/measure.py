@@ -36,8 +36,8 @@ def main() -> None:
 
 
 def measured(model: Path, head: Path, device: str, questions: int, tokens: int) -> dict[str, Any]:
-    """Of answers of up to `tokens` to so many `questions`, one after the other: tokens of a pass (the acceptance length),
-    tokens a second with and without drafts, and how many answers are the same with and without."""
+    """Of answers of up to `tokens` to so many `questions`, one after the other: the tokens of a pass (the acceptance
+    length), tokens a second with and without drafts, and how many answers are the same with and without."""
     chosen = asked(HELD_OUT)[:: max(1, len(asked(HELD_OUT)) // questions)][:questions]
     plain, without = _answered(model, device, chosen, tokens, {})
     drafting = {"speculative": SpeculativeMethod.Eagle, "draft_model": head, "draft_tokens": DRAFTS}

@@ -5,8 +5,9 @@ Packages made ahead of time were tried on a GPU with torch 2.11: the C++ of each
 and held a C++ library of its own that crashed the process when it was loaded.
 """
 
-from collections.abc import Callable
-from contextlib import nullcontext
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from types import FunctionType
 from typing import Any, Protocol
 
@@ -30,6 +31,25 @@ class Account(Protocol):
 
     def ran_uncompiled(self) -> None:
         """A function runs uncompiled, being sealed."""
+
+
+@contextmanager
+def imported_beside(device: torch.device) -> Iterator[None]:
+    """Within, a thread imports what compiles for `device`, which takes seconds, while this one waits for a disk or the
+    device. It is there when the block ends: two threads that import parts of it would see half of it."""
+
+    def all_of_it() -> None:
+        import torch._dynamo
+        import torch._inductor.compile_fx  # noqa: F401
+
+    thread = threading.Thread(target=all_of_it, name="compiler-import", daemon=True)
+    if device.type == "cuda":  # code for a CPU is mostly there, and needs no compiler
+        thread.start()
+    try:
+        yield
+    finally:
+        if thread.ident is not None:
+            thread.join()
 
 
 def compile_now(

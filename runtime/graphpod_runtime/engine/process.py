@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from graphpod_policy import Device, EngineConfig, ExitCode
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.engine import head_start
 from graphpod_runtime.engine.loop import AWAKE_SECONDS, Loop, Runner
 from graphpod_runtime.engine.start.start_log import StartLog
 from graphpod_runtime.grammar.vocabulary import GrammarsUnavailable
@@ -70,6 +71,7 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
     link = EngineEnd(options.wire, WIRE)
     try:
         config = EngineConfig.parse(options.config.read_bytes())
+        head_start.begin(config)
         _serve(config, link, pulse, make_runner or _real_runner, began)
     except StartFailure as failure:
         link.send([Fatal(failure.reason, failure.message, failure.code)])

@@ -14,7 +14,7 @@ What lies on the device is `device_state.py`, what a failure leads to `degrade.p
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -44,6 +44,7 @@ from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.cache_folder import folder_of
+from graphpod_runtime.compiled.jit import imported_beside
 from graphpod_runtime.engine.capture.capturer import Capturer
 from graphpod_runtime.engine.capture.debug import FaultKind, Mode, Switches
 from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
@@ -184,7 +185,8 @@ class Starter:
         if asked.threads is not None:
             torch.set_num_threads(asked.threads)
         place = place_of(asked.features.device)
-        with self._stage(StartStage.Load):
+        compiles = self._plan.compile is not CompileMode.Nothing
+        with imported_beside(place.device) if compiles else nullcontext(), self._stage(StartStage.Load):
             model = loaded(asked, place, self._read_model, self._alive)
             self._warn(self._unscaled(model))
             draft_weights = weights_of(asked, place, model, self._read_model, self._alive)

@@ -1,0 +1,42 @@
+"""What a start waits for outside Python, begun before torch is imported: the import takes seconds in which neither the
+disk nor the driver has anything to do.
+
+Nothing depends on it. What fails here fails again where it is needed, and is reported there.
+"""
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from graphpod_policy import Device, EngineConfig
+
+PIECE = 64 << 20
+"""Bytes that the kernel is asked to read at a time: a call may wait for the disk's queue."""
+
+
+def begin(config: EngineConfig) -> None:
+    """Begins to read the weights that `config` names into the page cache, and on a GPU to wake the driver."""
+    folders = [folder for folder in (config.model.path, config.features.speculative_draft) if folder]
+    _aside("weights", lambda: _read_ahead(file for folder in folders for file in Path(folder).glob("*.safetensors")))
+    if config.features.device is Device.Cuda:
+        _aside("driver", _wake_driver)
+
+
+def _aside(name: str, work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name=f"head-start-{name}", daemon=True).start()
+
+
+def _read_ahead(files: Iterable[Path]) -> None:
+    for path in files:
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            for at in range(0, os.fstat(file.fileno()).st_size, PIECE):
+                os.posix_fadvise(file.fileno(), at, PIECE, os.POSIX_FADV_WILLNEED)
+
+
+def _wake_driver() -> None:
+    """Initialises the driver in this process. Foreign calls hold no lock of the interpreter."""
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libcuda.so.1").cuInit(0)

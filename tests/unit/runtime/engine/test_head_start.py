@@ -1,0 +1,62 @@
+"""What is begun before torch is imported, and next to the weights."""
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphpod_policy import Device, Policy
+from graphpod_runtime.compiled.jit import imported_beside
+from graphpod_runtime.engine import head_start
+
+from ..conftest import engine_config
+
+PLAIN = (Policy.Disabled, Policy.Disabled)
+
+
+def _ended() -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith("head-start-"):
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def test_all_of_the_weights_is_read_ahead_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"model-1.safetensors": head_start.PIECE + 5, "model-2.safetensors": 7, "notes.bin": 9}
+    for name, size in sizes.items():
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+    asked: dict[str, list[tuple[int, int]]] = {}
+
+    def note(file: int, at: int, length: int, advice: int) -> None:
+        assert advice == os.POSIX_FADV_WILLNEED
+        asked.setdefault(Path(f"/proc/self/fd/{file}").readlink().name, []).append((at, length))
+
+    monkeypatch.setattr(os, "posix_fadvise", note)
+
+    head_start.begin(engine_config(tmp_path, *PLAIN))
+    _ended()
+
+    piece = head_start.PIECE
+    assert asked == {"model-1.safetensors": [(0, piece), (piece, piece)], "model-2.safetensors": [(0, piece)]}
+
+
+def test_a_start_without_weights_or_driver_fails_elsewhere(tmp_path: Path) -> None:
+    head_start.begin(engine_config(tmp_path / "missing", *PLAIN, device=Device.Cuda))
+    _ended()
+
+
+def test_the_compiler_is_there_when_the_weights_are() -> None:
+    with imported_beside(torch.device("cuda")):
+        assert [one.name for one in threading.enumerate()].count("compiler-import") <= 1
+
+    assert "torch._inductor.compile_fx" in sys.modules
+    assert "compiler-import" not in [one.name for one in threading.enumerate()]
+
+
+def test_a_cpu_imports_no_compiler() -> None:
+    with imported_beside(torch.device("cpu")):
+        assert "compiler-import" not in [one.name for one in threading.enumerate()]
