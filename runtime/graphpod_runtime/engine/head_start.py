@@ -19,10 +19,16 @@ PIECE = 64 << 20
 
 def begin(config: EngineConfig) -> None:
     """Begins to read the weights that `config` names into the page cache, and on a GPU to wake the driver."""
-    folders = [folder for folder in (config.model.path, config.features.speculative_draft) if folder]
-    _aside("weights", lambda: _read_ahead(file for folder in folders for file in Path(folder).glob("*.safetensors")))
+    for folder in (config.model.path, config.features.speculative_draft):
+        if folder is not None:
+            read_ahead(Path(folder))
     if config.features.device is Device.Cuda:
         _aside("driver", _wake_driver)
+
+
+def read_ahead(folder: Path) -> None:
+    """Begins to read the weights in `folder` into the page cache."""
+    _aside("weights", lambda: _read_ahead(folder.glob("*.safetensors")))
 
 
 def _aside(name: str, work: Callable[[], None]) -> None:
