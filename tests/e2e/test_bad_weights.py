@@ -1,15 +1,22 @@
-"""Services that cannot come up: each ends in a condition with its reason and the next step."""
+"""Services that cannot come up, or not with all graphs: each ends in a condition with its reason and the next step."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import yaml
+from openai import OpenAI
+from prometheus_client.parser import text_string_to_metric_families
 
+from demo.answer import address
+from demo.counters import exposition
 from demo.objects import Manifest, conditions, read
 from demo.service import CLAIM, EXAMPLE, HERE, NAMESPACE
 from demo.weights import MODEL
 from graphpod_policy import ExitCode
 from testbed import Cluster
+from testbed.reach import takes_connections
+from tests.eventually import Eventually
 from tests.places import Place
 
 START = 240.0  # s for one engine to start or to fail
@@ -24,7 +31,17 @@ done
 head -c 1000000 {MODEL}/model.safetensors > corrupt/model.safetensors
 """
 
-FAULT = {"env": [{"name": "GRAPHPOD_FAULT", "value": "capture:decode:2"}]}
+FAULT = {"env": [{"name": "GRAPHPOD_FAULT", "value": "capture:decode:2,capture:decode:8"}]}
+"""In the graph of two requests, which has eight rows with drafts."""
+DRAFTS_AND_TIER: Manifest = {
+    "maxModelLen": 256,
+    "maxBatch": 2,
+    "kvCacheMemory": "16Mi",
+    "hostCache": {"size": "64Mi"},
+    "speculative": {"method": "Ngram", "maxBatch": 2},
+}
+"""Of a KV cache of 364 tokens."""
+PROMPTS = ("one two three", "red green blue", "cat dog bird")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +72,7 @@ def service(installed: Cluster, broken: None, home: Place) -> Iterator[Callable[
         return name
 
     yield make
-    for name in names:
+    for name in dict.fromkeys(names):
         installed.kubectl("delete", "inferenceservice", name, "-n", NAMESPACE, "--wait", timeout=60)
 
 
@@ -93,26 +110,59 @@ def test_a_model_that_is_not_there_is_named_with_the_next_step(
     assert conditions(found)["Stalled"]["status"] == "True"
 
 
-def test_a_failed_capture_degrades_and_says_so_in_status_and_metrics(
+def test_a_failed_capture_degrades_beside_drafts_and_a_host_cache_and_says_so_in_status_and_metrics(
     installed: Cluster, service: Callable[..., str], eventually
 ) -> None:
-    name = service("weaker", podTemplate=FAULT)
-    found = eventually(reached(installed, name, "GraphsCaptured", "True", "Degraded"), timeout=START)
-    found = eventually(reached(installed, name, "WorkloadAvailable", "True", "Available"), timeout=30)
-    decode = found["status"]["graph"]["decode"]
-    assert decode["planned"] == "Full"
-    assert decode["effective"] != "Full"
+    """Speculative decoding and the host tier of the KV cache go on as before the fault."""
+    place, name = Place(installed, NAMESPACE), service("weaker", engine=DRAFTS_AND_TIER)
+    eventually(place.reached("Ready", "True", "Ready", "weaker"), timeout=START)
+    before = answers(place, name)
+    service(name, engine=DRAFTS_AND_TIER, podTemplate=FAULT)
+    eventually(place.reached("Ready", "True", "Degraded", name), timeout=START)
+    found = eventually(reached(installed, name, "GraphsCaptured", "True", "Degraded"), timeout=30)
+    assert conditions(found)["WorkloadAvailable"]["status"] == "True"
+    decode, engine = found["status"]["graph"]["decode"], found["status"]["engine"]
+    assert (decode["planned"], decode["effective"]) == ("Full", "Disabled")
     assert "CaptureFailed" in {decision["rule"] for decision in found["status"]["graph"]["decisions"]}
-    (pod,) = installed.kubectl(
-        "get", "pods", "-n", NAMESPACE, "-l", f"graphpod.dev/inferenceservice={name}", "-o", "name"
-    ).split()
-    text = installed.kubectl(
-        "get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/{pod.replace('pod/', 'pods/')}:8001/proxy/metrics"
-    )
-    failed = [line for line in text.splitlines() if line.startswith("graphpod_graph_capture_failures_total{")]
-    assert any(
-        'phase="decode"' in line and 'reason="CaptureFailed"' in line and not line.endswith(" 0.0") for line in failed
-    )
+    assert (engine["speculative"]["method"], engine["hostCacheTokens"] > engine["kvTokens"]) == ("Ngram", True)
+    assert answers(place, name) == before
+    failures = measured(place, name)("graphpod_graph_capture_failures_total", phase="decode", reason="CaptureFailed")
+    assert failures > 0
+
+
+def answers(place: Place, name: str) -> list[str]:
+    """What one pod says to three prompts, of which the KV cache holds one, and to the first again. Drafts were right,
+    and the first prompt came back from the host."""
+    eventually, base = Eventually(), address(place.cluster, NAMESPACE, name)
+    eventually(lambda: takes_connections(base))
+    with OpenAI(base_url=f"{base}/v1", api_key="none", timeout=120, max_retries=0) as client:
+
+        def said(words: str) -> str:
+            prompt = f"Repeat: {' '.join([words] * 60)}"
+            return client.completions.create(model=name, prompt=prompt, max_tokens=12, temperature=0).choices[0].text
+
+        texts = [said(words) for words in (*PROMPTS, PROMPTS[0])]
+    assert texts[0] == texts[-1]
+    series = partial(eventually, timeout=15)
+    value = measured(place, name)
+    series(lambda: value("graphpod_speculation_accepted_tokens_total", method="Ngram") > 12)
+    for direction in ("store", "load"):
+        series(lambda way=direction: value("graphpod_host_cache_copied_bytes_total", direction=way) > 1 << 20)
+    assert value("graphpod_prefix_cache_tier_hit_tokens_total", tier="host") >= 64
+    assert value("graphpod_host_cache_failures_total") == 0
+    return texts
+
+
+def measured(place: Place, name: str) -> Callable[..., float]:
+    """The value of a series of the only pod."""
+
+    def value(metric: str, **labels: str) -> float:
+        (pod,) = place.pods(name)
+        families = text_string_to_metric_families(exposition(place.cluster, pod["metadata"]["name"]))
+        samples = [sample for family in families for sample in family.samples if sample.name == metric]
+        return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+
+    return value
 
 
 def test_a_failed_capture_stops_a_service_that_asked_for_that(
