@@ -100,6 +100,10 @@ class Cluster:
         """Server-side apply of the object at `path`, as admin, as `kubectl apply --server-side` does it."""
         self._api(self._addresses()).apply(path, body)
 
+    def merge(self, path: str, change: Any) -> None:
+        """Merge patch of the object at `path`, as admin."""
+        self._api(self._addresses()).merge(path, change)
+
     def delete(self, path: str) -> None:
         """Delete the object at `path`, as admin, and wait for nothing. One that is not there is fine."""
         self._api(self._addresses()).delete(path)

@@ -84,6 +84,13 @@ class Place:
     def _where(self, path: str) -> str:
         return path.format(f"namespaces/{self.namespace}")
 
+    def relabel(self, kinds: str, selector: str, labels: dict[str, str]) -> None:
+        """What `kubectl label --overwrite` does with the objects of these kinds, which are all known here."""
+        for path in (KINDS[kind] for kind in kinds.split(",")):
+            where = self._where(path)
+            for one in self.cluster.read(f"{where}?labelSelector={quote(selector)}")["items"]:
+                self.cluster.merge(f"{where}/{one['metadata']['name']}", {"metadata": {"labels": labels}})
+
     def names(self, kinds: str, selector: str = LABEL) -> list[str]:
         """The objects of these kinds (`services,pods`) with that label, as kubectl names them: `service/demo`."""
         known = [PLURALS.get(kind, KINDS.get(kind)) for kind in kinds.split(",")]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from openai import OpenAI
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -32,9 +33,13 @@ OWNED = (
 
 
 @pytest.fixture(scope="module")
-def service(installed: Cluster) -> Manifest:
-    """The demo's service, Ready."""
-    apply(installed, EXAMPLE)
+def service(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    """The demo's service, Ready, with a ladder for its question; test_current.py starts the whole one."""
+    found = yaml.safe_load(EXAMPLE.read_text())
+    found["spec"]["graph"] |= {"sizes": {"prefill": [48, 96], "decode": [1, 2]}}
+    manifest = tmp_path_factory.mktemp("service") / "service.yaml"
+    manifest.write_text(yaml.safe_dump(found))
+    apply(installed, manifest)
     return wait_condition(installed, "Ready", lambda _: None)
 
 

@@ -4,7 +4,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -38,7 +37,8 @@ def admin_ports() -> Iterator[AdminPorts]:
 def running_operator(
     crd_cluster: Cluster, admin_ports: AdminPorts, audit: Audit, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Operator]:
-    """One process for all tests of the folder. What it must do in none of them is looked for at the end."""
+    """One process for all tests of the folder, until one of them ends it: `operator` starts the next. What it must do
+    in no test is looked for at the end."""
     grant(crd_cluster)
     # tests look at what services may ask for; the lists of what they may use have tests of their own
     operator = Operator(
@@ -46,46 +46,51 @@ def running_operator(
     )
     operator.start()
     yield operator
-    assert operator.stop() == 0, operator.tail()
+    operator.pause()
     assert "Traceback" not in operator.log.read_text(), operator.tail()
     assert audit.since().by(USER).hot(times=10, within=5.0) == {}
 
 
+@pytest.fixture(scope="package")
+def hasty_operator(running_operator: Operator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    """One that notices a CRD within a second, to run in place of the other. Nothing has started it yet."""
+    log = tmp_path_factory.mktemp("hasty") / "log"
+    log.touch()
+    looking = replace(running_operator, log=log, process=None, before=HASTY)
+    yield looking
+    looking.pause()
+    assert "Traceback" not in log.read_text(), looking.tail()
+
+
 @pytest.fixture
-def operator(running_operator: Operator, eventually) -> Operator:
+def operator(running_operator: Operator, hasty_operator: Operator, eventually) -> Operator:
     """The operator, idle; its log is evidence."""
     eventually.logs.append(running_operator.log)
-    eventually(running_operator.idle)
+    hasty_operator.pause()
+    running_operator.resume()
+    eventually(running_operator.idle, timeout=60)
     return running_operator
 
 
 @pytest.fixture
-def hasty(operator: Operator, tmp_path: Path, eventually: Eventually) -> Iterator[Operator]:
+def hasty(running_operator: Operator, hasty_operator: Operator, eventually: Eventually) -> Iterator[Operator]:
     """An operator that notices a CRD within a second; the CRDs are gone after the test."""
-    looking = replace(operator, log=tmp_path / "log", process=None, before=HASTY)
-    eventually.logs.append(looking.log)
-    assert operator.stop() == 0
-    try:
-        looking.start()
-        eventually(looking.idle)
-        yield looking
-        assert looking.stop() == 0
-    finally:
-        for foreign in Foreign:
-            drop_crd(operator.cluster, foreign.crd)
-        operator.start()
-        eventually(operator.idle, timeout=60)
-    assert "Traceback" not in looking.log.read_text()
+    eventually.logs.append(hasty_operator.log)
+    running_operator.pause()
+    hasty_operator.resume()
+    eventually(hasty_operator.idle, timeout=60)
+    yield hasty_operator
+    for foreign in Foreign:
+        drop_crd(hasty_operator.cluster, foreign.crd)
 
 
 @pytest.fixture
-def proxy(running_operator: Operator) -> Iterator[Proxy]:
-    """Before the API server, for operators of a test's own; the folder's works again afterwards."""
-    running_operator.stop()
+def proxy(running_operator: Operator, hasty_operator: Operator) -> Iterator[Proxy]:
+    """Before the API server, for operators of a test's own. The folder's do not run."""
+    running_operator.pause()
+    hasty_operator.pause()
     with Proxy(running_operator.cluster.kubeconfig).serving() as proxy:
         yield proxy
-    running_operator.start()
-    Eventually()(running_operator.idle)
 
 
 @pytest.fixture(scope="package")
@@ -134,7 +139,7 @@ def settled(operator: Operator, markers: Place, eventually) -> Callable[[], None
         markers.apply(name, suspend=True)
         eventually(markers.reached("WorkloadAvailable", "False", "Suspended", name))
         kinds = "deployment,controllerrevision,service,configmap,serviceaccount"
-        markers.kubectl("label", kinds, "-l", f"{LABEL}={name}", "app.kubernetes.io/part-of=nobody", "--overwrite")
+        markers.relabel(kinds, f"{LABEL}={name}", {"app.kubernetes.io/part-of": "nobody"})
         foreign = f"{LABEL}={name},app.kubernetes.io/part-of=nobody"
         eventually(lambda: not markers.names(kinds, foreign))
         markers.remove(name)

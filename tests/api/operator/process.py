@@ -143,6 +143,20 @@ class Operator:
                 },
             )
 
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def resume(self) -> None:
+        """Starts it unless it runs."""
+        if not self.runs:
+            self.start()
+
+    def pause(self) -> None:
+        """Ends it if it runs, so that another one may lead."""
+        if self.runs:
+            assert self.stop() == 0, self.tail()
+
     def stop(self) -> int:
         """SIGTERM; the exit status."""
         assert self.process is not None

@@ -13,7 +13,6 @@ from stubs.proxy import Proxy
 from tests.api.operator.pods import AdminPorts
 from tests.api.operator.process import USER, Operator
 from tests.audit import Audit
-from tests.eventually import Eventually
 from tests.places import Place
 
 KINDS = ("serviceaccount", "configmap", "service", "controllerrevision", "deployment")
@@ -37,10 +36,14 @@ class Wire:
 
 @pytest.fixture(scope="module")
 def far_operator(
-    running_operator: Operator, admin_ports: AdminPorts, tmp_path_factory: pytest.TempPathFactory
+    running_operator: Operator,
+    hasty_operator: Operator,
+    admin_ports: AdminPorts,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Wire]:
     """Instead of the folder's operator, which would do the work otherwise."""
-    running_operator.stop()
+    running_operator.pause()
+    hasty_operator.pause()
     folder = tmp_path_factory.mktemp("faults")
     cluster = running_operator.cluster
     with Proxy(cluster.kubeconfig).serving() as proxy:
@@ -52,8 +55,6 @@ def far_operator(
         finally:
             proxy.board.clear()
             operator.stop()
-            running_operator.start()
-            Eventually()(running_operator.idle)  # told to stop before it listens to signals, it would end otherwise
 
 
 @pytest.fixture

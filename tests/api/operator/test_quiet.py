@@ -108,6 +108,7 @@ class Scene:
 @pytest.fixture(scope="module")
 def scene(
     running_operator: Operator,
+    hasty_operator: Operator,
     admin_ports: AdminPorts,
     audit: Audit,
     tmp_path_factory: pytest.TempPathFactory,
@@ -121,7 +122,8 @@ def scene(
         cluster, admin_ports.url, log, USER, (place.namespace,), lease_namespace=place.namespace, before=OFTEN
     )
     eventually = Eventually(list, [(cluster, place.namespace)], [log])
-    running_operator.stop()
+    running_operator.pause()
+    hasty_operator.pause()
     operator.start()
     try:
         made = Scene(place, operator, audit, eventually)
@@ -130,13 +132,9 @@ def scene(
         made.ready_pods(admin_ports)
         eventually(place.reached("Ready", "True", "Ready", "whole"))
         yield made
-        assert operator.stop() == 0
     finally:
-        if operator.process is not None and operator.process.poll() is None:
-            operator.kill()
+        operator.pause()
         place.delete()
-        running_operator.start()
-        eventually(running_operator.idle)
 
 
 def test_from_create_to_ready_it_takes_few_writes_however_often_the_pods_are_asked(
