@@ -5,7 +5,7 @@ admin port reports. The Stages in stages.yaml play it on the pod's status, so th
 engine says agree. `/NAMESPACE/POD/warmup` (and /livez, /startupz, /readyz) answer for a pod; the operator's
 `--admin-url` is `http://HOST:PORT/{namespace}/{name}`.
 
-What a pod's engine does is asked for by the annotations in engine.wish.ANNOTATIONS, which a user sets through
+What a pod's engine does is asked for by the annotations in engine.start_settings.ANNOTATIONS, which a user sets through
 spec.podTemplate.annotations. They may change while the pod lives: the story then begins again.
 """
 
@@ -31,8 +31,8 @@ from stubs.engine.answer import warmup
 from stubs.engine.fault import FaultError
 from stubs.engine.script import script
 from stubs.engine.start import SETTING_INVALID, tell
+from stubs.engine.start_settings import ANNOTATIONS, StartSettings
 from stubs.engine.story import Story
-from stubs.engine.wish import ANNOTATIONS, Wish
 from stubs.fleet_api import Api, Change, Pod
 
 log = logging.getLogger("stubs.fleet")
@@ -46,18 +46,18 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a story is made from: another pod, configuration or wish is another story."""
+    """What a story is made from: other pods, configurations or settings have other stories."""
 
     uid: str
     config_map: str
-    wishes: tuple[tuple[str, str], ...]
+    settings: tuple[tuple[str, str], ...]
 
     @classmethod
     def of(cls, pod: Pod) -> Identity:
         annotations = pod["metadata"].get("annotations") or {}
         maps = [volume["configMap"]["name"] for volume in pod["spec"].get("volumes", ()) if "configMap" in volume]
-        wishes = tuple((key, annotations[key]) for key in ANNOTATIONS.values() if key in annotations)
-        return cls(pod["metadata"]["uid"], maps[0] if maps else "", wishes)
+        settings = tuple((key, annotations[key]) for key in ANNOTATIONS.values() if key in annotations)
+        return cls(pod["metadata"]["uid"], maps[0] if maps else "", settings)
 
 
 @dataclass(slots=True)
@@ -100,20 +100,20 @@ class Fleet:
 
     async def _tell(self, member: Member, pod: Pod) -> None:
         identity, namespace = member.identity, pod["metadata"]["namespace"]
-        wishes = dict(identity.wishes)
+        annotations = dict(identity.settings)
         try:
             config = await self._config(namespace, identity.config_map)
         except (aiohttp.ClientError, OSError, TimeoutError, KeyError) as error:
             log.error("pod %s/%s: ConfigMap %s: %s", namespace, pod["metadata"]["name"], identity.config_map, error)
             return
         try:
-            wish = Wish.of(wishes, ANNOTATIONS)
-            story = tell(config, wish.fault, wish.warmup_seconds(identity.uid))
+            settings = StartSettings.of(annotations, ANNOTATIONS)
+            story = tell(config, settings.fault, settings.warmup_seconds(identity.uid))
         except FaultError as error:
-            wish, story = Wish(), Story.refused(SETTING_INVALID, str(error))
+            settings, story = StartSettings(), Story.refused(SETTING_INVALID, str(error))
         member.config_hash = hashlib.sha256(config).hexdigest()[:10]
         member.story = story
-        scripted = script(story, wish.drain, pod["spec"]["containers"][0])
+        scripted = script(story, settings.drain, pod["spec"]["containers"][0])
         if (pod["metadata"].get("annotations") or {}).get(SCRIPT) != scripted:
             try:
                 await self._api.annotate(pod, SCRIPT, scripted)

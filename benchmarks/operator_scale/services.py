@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks.operator_scale.bed import NAMESPACE
-from stubs.engine.wish import ANNOTATIONS
+from stubs.engine.start_settings import ANNOTATIONS
 from stubs.kubeconfig import Kubeconfig
 from tests.places import service
 

@@ -23,8 +23,8 @@ from typing import Any
 from stubs.engine.answer import JSON, warmup
 from stubs.engine.fault import CHOICES, FORMS, FaultError, written
 from stubs.engine.start import CONFIG_INVALID, SETTING_INVALID, tell
+from stubs.engine.start_settings import ENVIRONMENT, StartSettings
 from stubs.engine.story import End, Story
-from stubs.engine.wish import ENVIRONMENT, Wish
 
 PLAIN = {"Content-Type": "text/plain; charset=utf-8"}
 METRICS = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
@@ -37,13 +37,13 @@ MEMORY_STEP = 16 << 20
 class Engine:
     """One run: the story, and how far it has got. Safe from any thread."""
 
-    def __init__(self, config: bytes, wish: Wish, pod_uid: str) -> None:
-        self.story: Story = tell(config, wish.fault, wish.warmup_seconds(pod_uid))
+    def __init__(self, config: bytes, settings: StartSettings, pod_uid: str) -> None:
+        self.story: Story = tell(config, settings.fault, settings.warmup_seconds(pod_uid))
         self.config_hash = hashlib.sha256(config).hexdigest()[:10]
         self.model = _model_name(config)
         self.pod_uid = pod_uid
         self.draining = False
-        self._drain = wish.drain
+        self._drain = settings.drain
         self.scraped_at: float | None = None
         self._began = time.monotonic()
         self._asked = threading.Event()
@@ -239,13 +239,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes are the engine's."""
     options = _parser().parse_args(arguments)
     try:
-        wish = Wish.of(os.environ, ENVIRONMENT)
+        settings = StartSettings.of(os.environ, ENVIRONMENT)
         config = options.config.read_bytes()
     except FaultError as error:
         return close(End(0.0, SETTING_INVALID, str(error)), options.termination_log)
     except OSError as error:
         return close(End(0.0, CONFIG_INVALID, str(error)), options.termination_log)
-    engine = Engine(config, wish, os.environ.get("POD_UID", ""))
+    engine = Engine(config, settings, os.environ.get("POD_UID", ""))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: engine.ask_to_end())
     http = listen(options.host, options.http_port, OpenAi, engine)

@@ -1,4 +1,4 @@
-"""How the start of a stub engine goes, known beforehand. Pure: the same wish and configuration give the same story.
+"""How the start of a stub engine goes, known beforehand. Pure: the same settings and configuration give the same story.
 
 The story follows the real start (weights, prefill captured, decode captured to measure, KV cache, decode captured,
 self-check) and its answers to failures, but nothing is loaded or captured: only time passes. The process and the

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stubs.engine.wish import ANNOTATIONS
+from stubs.engine.start_settings import ANNOTATIONS
 from testbed import Cluster
 from tests.api.operator.process import Operator, grant
 from tests.clusters import own_cluster

@@ -16,7 +16,7 @@ nodes stand below all others and are never locked. The least recently used leave
 import itertools
 from collections.abc import Sequence
 
-from graphpod_runtime.cache.leaves import Leaves
+from graphpod_runtime.cache.lru_leaves import Leaves
 from graphpod_runtime.cache.radix_node import Bookmark, Evicted, Match, Namespace, Node
 
 

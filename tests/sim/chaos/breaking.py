@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from stubs.engine.wish import ANNOTATIONS
+from stubs.engine.start_settings import ANNOTATIONS
 from stubs.faults.fault import Answer, Cut, Effect, Turn
 from stubs.kubecall import Verb, Which
 from testbed.errors import TestbedError

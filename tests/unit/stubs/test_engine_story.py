@@ -30,7 +30,7 @@ from stubs.engine.answer import INSTEAD, warmup
 from stubs.engine.fault import CHOICES, FaultError
 from stubs.engine.process import Engine
 from stubs.engine.start import tell
-from stubs.engine.wish import ANNOTATIONS, ENVIRONMENT, Wish
+from stubs.engine.start_settings import ANNOTATIONS, ENVIRONMENT, StartSettings
 
 SECONDS = 10.0
 
@@ -229,34 +229,36 @@ def test_what_cannot_be_played_beside_flapping_is_refused_not_ignored(other):
 
 
 def test_warm_up_times_are_log_normal_about_the_median_and_fixed_by_the_pod():
-    wish = Wish(seconds=20.0, sigma=0.5)
-    times = [wish.warmup_seconds(f"pod-{n}") for n in range(2000)]
-    assert times[7] == wish.warmup_seconds("pod-7")
+    settings = StartSettings(seconds=20.0, sigma=0.5)
+    times = [settings.warmup_seconds(f"pod-{n}") for n in range(2000)]
+    assert times[7] == settings.warmup_seconds("pod-7")
     assert statistics.median(times) == pytest.approx(20.0, rel=0.1)
     assert statistics.quantiles(times, n=100)[83] == pytest.approx(20.0 * 2.718281828**0.5, rel=0.15)
-    assert Wish(seconds=20.0).warmup_seconds("any") == 20.0
+    assert StartSettings(seconds=20.0).warmup_seconds("any") == 20.0
 
 
 @pytest.mark.parametrize("spelled", [ANNOTATIONS, ENVIRONMENT], ids=["annotations", "environment"])
 def test_a_wish_is_read_from_annotations_as_from_the_environment(spelled):
     words = {"fault": "load", "seconds": "3", "sigma": "0.2", "drain": "1.5"}
-    assert Wish.of({spelled[word]: text for word, text in words.items()}, spelled) == Wish("load", 3.0, 0.2, 1.5)
-    assert Wish.of({}, spelled) == Wish()
-    assert set(spelled) == {row.name for row in dataclasses.fields(Wish)}
+    assert StartSettings.of({spelled[word]: text for word, text in words.items()}, spelled) == StartSettings(
+        "load", 3.0, 0.2, 1.5
+    )
+    assert StartSettings.of({}, spelled) == StartSettings()
+    assert set(spelled) == {row.name for row in dataclasses.fields(StartSettings)}
 
 
 def test_a_wish_that_is_no_number_is_refused_by_name():
     with pytest.raises(FaultError, match=r"warmup-seconds: 'soon'"):
-        Wish.of({ANNOTATIONS["seconds"]: "soon"}, ANNOTATIONS)
+        StartSettings.of({ANNOTATIONS["seconds"]: "soon"}, ANNOTATIONS)
 
 
 def test_the_stub_s_metrics_are_rows_of_the_metric_table():
     rows = {metric.name: set(metric.labels) for metric in METRICS}
-    for line in Engine(CONFIG, Wish(), "uid").metrics().splitlines():
+    for line in Engine(CONFIG, StartSettings(), "uid").metrics().splitlines():
         name, _, labels = line.partition("{")
         assert {pair.split("=")[0] for pair in labels.partition("}")[0].split(",")} == rows[name]
 
 
 def test_the_hash_is_the_policy_s():
-    assert Engine(CONFIG, Wish(), "uid").config_hash == config_hash(CONFIG)
-    assert json.loads(CONFIG)["model"]["name"] == Engine(CONFIG, Wish(), "uid").model
+    assert Engine(CONFIG, StartSettings(), "uid").config_hash == config_hash(CONFIG)
+    assert json.loads(CONFIG)["model"]["name"] == Engine(CONFIG, StartSettings(), "uid").model

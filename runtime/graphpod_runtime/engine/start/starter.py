@@ -55,7 +55,7 @@ from graphpod_runtime.engine.forward.passes import Pass
 from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.forward.sampling.logprobs import of_hidden, rows_at_once
 from graphpod_runtime.engine.forward.seats import Seats
-from graphpod_runtime.engine.start import kv_sizing, rule_duties
+from graphpod_runtime.engine.start import fulfilled_duties, kv_sizing
 from graphpod_runtime.engine.start.degrade import DegradingCapture
 from graphpod_runtime.engine.start.device import place_of
 from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded, weights_bytes
@@ -316,7 +316,7 @@ class Starter:
         self.report.decisions = plan.decisions
         if (refused := plan.refused) is not None:
             raise StartFailure.by(policy_refused(refused))
-        rule_duties.accept(plan)
+        fulfilled_duties.accept(plan)
         for phase, planned in plan.phases.items():
             self.report.phases[phase].effective = planned.planned
         return plan

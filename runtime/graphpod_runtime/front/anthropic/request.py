@@ -17,7 +17,7 @@ from graphpod_runtime.front.openai.unbuilt import (
     take_unknown,
 )
 from graphpod_runtime.front.requests.errors import invalid, shown
-from graphpod_runtime.front.requests.own_words import Words
+from graphpod_runtime.front.requests.renamed_fields import Renames
 
 BUILT = ("tools", "tool_choice", "thinking", "service_tier", "messages")
 NOT_BUILT: dict[str, tuple[Any, ...]] = {
@@ -43,7 +43,7 @@ NOT_BUILT: dict[str, tuple[Any, ...]] = {
 NOT_HERE: dict[str, tuple[Any, ...]] = {"stop": (), "stream_options": ()} | NOT_BESIDES_CHATS
 """Fields of generation that a message does not have."""
 
-RENAMED: Words = (
+RENAMED: Renames = (
     (r"messages\[\d+\](\.[\w.\[\]]+)?", "messages"),
     (r"max_completion_tokens", "max_tokens"),
     (r"stop(?=$|[\[: ])", "stop_sequences"),

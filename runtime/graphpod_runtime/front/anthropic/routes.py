@@ -25,7 +25,7 @@ from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.error_shapes import anthropic_error
 from graphpod_runtime.front.requests.errors import ApiError
 from graphpod_runtime.front.requests.generation import Generation, Piece
-from graphpod_runtime.front.requests.own_words import own_words
+from graphpod_runtime.front.requests.renamed_fields import renamed_fields
 
 ENDPOINTS = ("POST /v1/messages", "POST /v1/messages/count_tokens")
 
@@ -49,7 +49,7 @@ async def create(service: Service, parser: Parser, request: Request, body: Messa
         chat = await parser.apart(
             size_of(request), lambda: _translated(service, request, body, body.max_tokens, body.stop_sequences)
         )
-        with own_words(RENAMED):
+        with renamed_fields(RENAMED):
             service.admit(chat, 1, until)
             generation = await chat_generation(service, chat, received, until)
         id = answer_id(request.scope, "msg", "_")
@@ -65,7 +65,7 @@ async def create(service: Service, parser: Parser, request: Request, body: Messa
 async def count_tokens(service: Service, parser: Parser, request: Request, body: CountRequest) -> Response:
     """The tokens of the prompt. ApiError 400 for one that the context does not hold."""
     chat = await parser.apart(size_of(request), lambda: _translated(service, request, body, None, None))
-    with own_words(RENAMED):
+    with renamed_fields(RENAMED):
         chat.take_ignored()
         ids = await answered_prompt(service, chat, None)
     return json_response(TokensCount(len(ids)))
@@ -82,7 +82,7 @@ def _translated(
     body.take_without_effect(switch, ignored)
     request.scope[IGNORED] = header_of(ignored)
     as_chat = body.chat(switch, max_tokens, stops)
-    with own_words(RENAMED):
+    with renamed_fields(RENAMED):
         chat = valid(as_chat, ChatRequest)
     body.messages, body.system = [], None
     return chat

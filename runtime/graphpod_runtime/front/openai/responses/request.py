@@ -19,7 +19,7 @@ from graphpod_runtime.front.openai.unbuilt import (
     take_unknown,
 )
 from graphpod_runtime.front.requests.errors import invalid, shown
-from graphpod_runtime.front.requests.own_words import Words
+from graphpod_runtime.front.requests.renamed_fields import Renames
 
 LOGPROBS = "message.output_text.logprobs"
 INCLUDABLE = (LOGPROBS, "reasoning.encrypted_content")
@@ -49,7 +49,7 @@ BUILT = ("tools", "tool_choice", "parallel_tool_calls", "reasoning", "store")
 NOT_HERE: dict[str, tuple[Any, ...]] = {"max_tokens": ()} | NOT_BESIDES_CHATS
 """Fields of generation that a response does not have, with the values that mean "not used"."""
 
-RENAMED: Words = (
+RENAMED: Renames = (
     (r"messages(\[\d+\])?(\.[\w.\[\]]+)?", "input"),
     (r"max_completion_tokens|max_tokens", "max_output_tokens"),
     (r"response_format\.json_schema\b", "text.format"),

@@ -42,7 +42,7 @@ from graphpod_runtime.front.openai.unbuilt import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import ApiError, invalid, shown
 from graphpod_runtime.front.requests.generation import Generation
-from graphpod_runtime.front.requests.own_words import own_words
+from graphpod_runtime.front.requests.renamed_fields import renamed_fields
 from graphpod_runtime.front.text.logprobs import TokenInText
 
 MAX_CONVERSATION_BYTES = 8 << 20
@@ -76,7 +76,7 @@ class Responses:
             chat, items, kept = await self._parser.apart(
                 size_of(request) + len(before), lambda: self._translated(request, body, before)
             )
-            with own_words(RENAMED):
+            with renamed_fields(RENAMED):
                 self._service.admit(chat, 1, until)
                 generation = await chat_generation(self._service, chat, received, until)
             id = answer_id(request.scope, "resp", "_")
@@ -179,7 +179,7 @@ class Responses:
         turns: list[Turn] = [*msgspec.json.decode(before), *body.own_turns]
         items, kept = _to_keep(body, turns)
         as_chat = body.chat(turns, self._service.model, switch)
-        with own_words(RENAMED):
+        with renamed_fields(RENAMED):
             chat = valid(as_chat, ChatRequest)
         body.input = ""
         return chat, items, kept

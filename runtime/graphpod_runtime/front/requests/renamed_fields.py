@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 
 from graphpod_runtime.front.requests.errors import ApiError
 
-Words = Sequence[tuple[str, str]]
+Renames = Sequence[tuple[str, str]]
 """Regular expressions of fields, and what they are called instead; the first that matches counts."""
 
 
-def in_own_words(error: ApiError, words: Words) -> ApiError:
+def with_renamed_fields(error: ApiError, renames: Renames) -> ApiError:
     """The error with other names in its path and text."""
     message, param = error.message, error.param
-    for found, own in words:
+    for found, own in renames:
         message = re.sub(rf"\b(?:{found})", own, message)
-    for found, own in words:
+    for found, own in renames:
         if param is not None and re.match(found, param):
             param = re.sub(rf"^(?:{found})", own, param)
             break
@@ -23,9 +23,9 @@ def in_own_words(error: ApiError, words: Words) -> ApiError:
 
 
 @contextlib.contextmanager
-def own_words(words: Words) -> Iterator[None]:
+def renamed_fields(renames: Renames) -> Iterator[None]:
     """Errors of what is done within have other names."""
     try:
         yield
     except ApiError as error:
-        raise in_own_words(error, words) from error
+        raise with_renamed_fields(error, renames) from error

@@ -10,7 +10,7 @@ from stubs.engine.fault import FaultError
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class StartSettings:
     """What a user asks of a stub engine. An undisturbed start takes `seconds`, spread log-normally by `sigma` from the
     pod's uid; after SIGTERM it serves for `drain` seconds more.
     """
@@ -21,7 +21,7 @@ class Wish:
     drain: float = 0.5
 
     @classmethod
-    def of(cls, words: Mapping[str, str], spelled: Mapping[str, str]) -> Wish:
+    def of(cls, words: Mapping[str, str], spelled: Mapping[str, str]) -> StartSettings:
         """From an environment or from annotations; `spelled` has the key of each word. Raises FaultError."""
         found = {word: words[key] for word, key in spelled.items() if key in words}
         numbers = {word: _number(spelled[word], text) for word, text in found.items() if word != "fault"}
