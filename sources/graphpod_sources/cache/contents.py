@@ -1,7 +1,7 @@
 """What a cache holds: our folders with their sizes and last use, and what others put there."""
 
 import os
-from collections.abc import Iterator
+import stat
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,26 +28,31 @@ class Kept:
 
 def contents(root: Path) -> list[Kept]:
     """All folders of a cache. A folder is ours by its manifest, or by the parts of an unfinished download."""
-    found = []
-    for folder in sorted(root.iterdir()):
-        if folder.is_symlink() or not folder.is_dir() or folder.name.startswith("."):
-            continue
-        whole, parts = manifest.read(folder), folder / FOLDER
-        used = FOREIGN
-        if whole is not None:
-            used = whole.used
-        elif parts.is_dir() and not parts.is_symlink():
-            changed = datetime.fromtimestamp(parts.stat().st_mtime, UTC)
-            used = changed.isoformat(timespec="seconds").replace("+00:00", "Z")
-        found.append(Kept(folder.name, occupied(folder), used))
-    return found
+    folders = [folder for folder in sorted(root.iterdir()) if folder.is_dir() and not folder.is_symlink()]
+    return [Kept(f.name, occupied(f), _used(f)) for f in folders if not f.name.startswith(".")]
+
+
+def _used(folder: Path) -> str:
+    """When the folder was used last; FOREIGN for one that is not ours, or that may not be read, as lost+found."""
+    whole = manifest.read(folder)
+    if whole is not None:
+        return whole.used
+    try:
+        state = (folder / FOLDER).lstat()
+    except OSError:
+        return FOREIGN
+    if not stat.S_ISDIR(state.st_mode):
+        return FOREIGN
+    return datetime.fromtimestamp(state.st_mtime, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def occupied(folder: Path) -> int:
     """Bytes that files below a folder take on disk; a sparse file takes what is written of it."""
-    return sum(os.lstat(path).st_blocks * 512 for path in _files(folder))
+    return sum(_blocks(Path(place) / name) for place, _, names in os.walk(folder) for name in names)
 
 
-def _files(folder: Path) -> Iterator[str]:
-    for place, _, names in os.walk(folder):
-        yield from (os.path.join(place, name) for name in names)  # noqa: PTH118 (a walk of many files)
+def _blocks(path: Path) -> int:
+    try:
+        return path.lstat().st_blocks * 512
+    except FileNotFoundError:  # another fetch has just given it its name
+        return 0

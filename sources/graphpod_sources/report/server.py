@@ -1,8 +1,9 @@
 """The admin port of a fetch: `GET /progress` and `GET /livez`."""
 
 import json
+import socket
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 
 from graphpod_sources.progress import Progress
 
@@ -12,8 +13,9 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 16
+    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
 
-    def __init__(self, progress: Progress, port: int, host: str = "") -> None:
+    def __init__(self, progress: Progress, port: int) -> None:
         class Handler(BaseHTTPRequestHandler):
             timeout = 5  # s without a whole request
 
@@ -37,7 +39,14 @@ class Server(ThreadingHTTPServer):
             def log_message(self, *_: object) -> None:
                 """Quiet: a kubelet asks every few seconds."""
 
-        super().__init__((host, port), Handler)
+        super().__init__(("", port), Handler)
+
+    def server_bind(self) -> None:
+        """Of both families: a cluster may have either."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        super(HTTPServer, self).server_bind()  # HTTPServer's own asks DNS for a name
 
     @property
     def port(self) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -116,7 +117,9 @@ def transport(where: str) -> Iterator[None]:
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError) as error:
-        raise Problem(Reason.Unreachable, f"{where} cannot be reached ({error or type(error).__name__})") from error
+        step = "name the file of its authority in SSL_CERT_FILE" if "CERTIFICATE" in str(error) else None
+        what = f"{where} cannot be reached ({error or type(error).__name__})"
+        raise Problem(Reason.Unreachable, what, next_step=step) from error
     except httpx2.TimeoutException as error:
         raise Problem(Reason.Stalled, f"{where}: nothing came ({type(error).__name__})") from error
     except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
@@ -135,6 +138,7 @@ class Http:
     def __init__(self, stall_seconds: float, connections: int = 16) -> None:
         read = min(READ, stall_seconds)
         self._client = httpx2.Client(
+            verify=ssl.create_default_context(),  # the system's authorities, or those of SSL_CERT_FILE
             timeout=httpx2.Timeout(connect=min(CONNECT, stall_seconds), read=read, write=read, pool=None),
             limits=httpx2.Limits(max_connections=connections, max_keepalive_connections=connections),
             headers={"User-Agent": "graphpod-fetch", "Accept-Encoding": "identity"},

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import obstore
@@ -57,8 +58,10 @@ class Objects:
     def __init__(self, uri: ModelUri, credentials: Credentials, stall_seconds: float) -> None:
         self._uri = uri
         self._prefix = f"{uri.folder}/" if uri.folder else ""
+        authorities = credentials.get("SSL_CERT_FILE")
         options: dict[str, Any] = {
             "client_options": {
+                **({"root_certificate": _certificates(authorities)} if authorities else {}),
                 "allow_http": True,  # of an endpoint that is http://; without one it is https://
                 "connect_timeout": timedelta(seconds=min(15.0, stall_seconds)),
                 "read_timeout": timedelta(seconds=min(30.0, stall_seconds)),
@@ -133,6 +136,18 @@ class Objects:
             Reason.Truncated: "the connection ended early",
         }.get(reason, "the store answers with an error")
         return Problem(reason, f"{where}: {meaning} ({status[1] if status else type(error).__name__})")
+
+
+def _certificates(file: str) -> bytes:
+    """Certificates of authorities, in PEM. Raises `Problem` (Unreachable)."""
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise Problem(
+            Reason.Unreachable,
+            f"SSL_CERT_FILE is {shown(file)}: {error.strerror}",
+            next_step="mount that file, or unset it",
+        ) from error
 
 
 def _s3(bucket: str, credentials: Credentials, options: Mapping[str, Any]) -> S3Store:

@@ -33,7 +33,7 @@ class Finished:
         if row is None or not file.identity or row[1] != file.identity or file.size not in (None, row[0]):
             return False
         part = Part(self._folder, file)
-        if size_of(part.path) == row[0]:
+        if size_of(part.path) == row[0] and part.is_of_this_file():
             part.place()
         return size_of(part.target) == row[0]
 

@@ -20,6 +20,7 @@ from graphpod_sources.transfer.spans import PIECE, Span, count, joined, missing
 
 FOLDER = ".partial"
 BLOCK = 4 << 20  # bytes hashed at once
+LARGEST_HEAD = 1 << 16  # bytes
 LARGEST_JOURNAL = 16 << 20  # bytes
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -38,24 +39,33 @@ class Part:
 
     def open(self) -> int:
         """Take up what an earlier run left; bytes that are there."""
-        head = json.dumps({"path": self.file.path, "size": self.file.size, "identity": self.file.identity})
         with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._spans = self._read(head) if self.file.identity and self.file.ranges else []
+            self._spans = self._read() if self.file.identity and self.file.ranges else []
             if not self._spans:
                 self.discard()
-                self._journal.write_text(head + "\n")
+                self._journal.write_text(self._head + "\n")
                 self.path.touch()
         return count(self._spans)
 
-    def _read(self, head: str) -> list[Span]:
+    @property
+    def _head(self) -> str:
+        return json.dumps({"path": self.file.path, "size": self.file.size, "identity": self.file.identity})
+
+    def is_of_this_file(self) -> bool:
+        """Whether what lies there was begun for this content."""
+        try:
+            with self._journal.open() as journal:
+                return journal.readline(LARGEST_HEAD) == self._head + "\n"
+        except (OSError, UnicodeDecodeError):
+            return False
+
+    def _read(self) -> list[Span]:
         """Spans of the journal, when it is of this file and the part is as long as they say."""
         try:
-            if self._journal.stat().st_size > LARGEST_JOURNAL:
+            if not self.is_of_this_file() or self._journal.stat().st_size > LARGEST_JOURNAL:
                 return []
-            first, *lines = self._journal.read_text().split("\n")
-            if first != head:
-                return []
+            _, *lines = self._journal.read_text().split("\n")
             there = self.path.stat().st_size
             # the last line may be cut by a kill
             spans = [(int(start), int(end)) for start, end in (line.split() for line in lines[:-1])]

@@ -17,7 +17,9 @@ from graphpod_sources.cache.contents import FOREIGN, Kept, contents
 from graphpod_sources.cache.eviction import leaving
 from graphpod_sources.cache.lock import Lock
 from graphpod_sources.cache.room import Room
+from graphpod_sources.listing import RemoteFile
 from graphpod_sources.problem import Problem, Reason
+from graphpod_sources.transfer.finished import Finished
 from graphpod_sources.transfer.part import Part
 from graphpod_sources.transfer.spans import count, joined, missing
 from tests.unit.sources.fetching import MODEL, Fetched, put, there
@@ -123,6 +125,36 @@ def test_models_leave_a_cache_that_is_full_in_the_order_of_their_use(source: str
     full = Fetched(source, root, name="e", size=2 * one, keep=["a", "b", "d"])
     assert full.reason is Reason.DiskFull
     assert {path.name for path in root.iterdir()} >= {"a", "b", "d", "alien"}
+
+
+def test_a_folder_that_may_not_be_read_is_somebody_elses(
+    source: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(root / "lost+found", {"x": bytes(5000)})
+    Fetched(source, root, name="ours")
+    real = Path.lstat
+
+    def denied(path: Path) -> os.stat_result:
+        if path.parent.name == "lost+found" and path.name.startswith("."):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "lstat", denied)
+    assert {folder.name: folder.ours for folder in contents(root)} == {"lost+found": False, "ours": True}
+
+
+def test_a_part_of_other_content_does_not_take_a_finished_files_name(root: Path) -> None:
+    folder = root / "model"
+    first, second = (RemoteFile("a.safetensors", 4, "a", sha256=word * 64) for word in "ab")
+    part = Part(folder, second)
+    part.open()
+    part.write(0, b"othr")
+    part.keep(0, 4)
+    finished = Finished(folder)
+    finished.add(first.path, 4, first.identity)
+    assert not finished.has(first)
+    assert not (folder / "a.safetensors").exists()
+    assert Part(folder, second).open() == 4
 
 
 def test_a_folder_that_is_being_written_does_not_leave(source: str, root: Path) -> None:

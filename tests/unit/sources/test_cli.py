@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -19,6 +20,7 @@ from graphpod_sources.report.server import Server
 from stubs import hub
 from stubs.faults.fault import Fault, Freeze
 from stubs.web import Where
+from tests.loopback import LOOPBACKS
 from tests.unit.sources.fetching import MODEL, put, there
 
 KEYS = {
@@ -121,11 +123,13 @@ def test_the_port_shows_progress_while_it_goes_on_and_a_signal_leaves_it_behind(
 
 
 def test_the_port_answers_what_it_has_and_nothing_else() -> None:
-    server = Server(Progress(), 0, "127.0.0.1")
+    server = Server(Progress(), 0)
     server.start()
     base = f"http://127.0.0.1:{server.port}"
-    with urllib.request.urlopen(f"{base}/livez", timeout=10) as answer:
-        assert json.load(answer) == {"status": "ok"}
+    for host in [host for family, host in LOOPBACKS if family == socket.AF_INET or socket.has_dualstack_ipv6()]:
+        with socket.create_connection((host, server.port), timeout=10) as client:
+            client.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+            assert client.makefile().read().endswith('{"status": "ok"}\n')
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"{base}/etc/passwd", timeout=10)
     server.shutdown()
