@@ -10,7 +10,7 @@ from graphpod_policy.model.families import TABLE
 from truth.families.results import RESULTS
 
 PAGE = Path(__file__).parents[2] / "docs/reference/families.md"
-CPU = RESULTS / "families-cpu.json"
+CPU, GPU = (RESULTS / f"families-{device}.json" for device in ("cpu", "cuda"))
 
 WORDS = {
     "Attention": "arguments of attention that are not built",
@@ -42,7 +42,11 @@ After this page you know which model types run, on whose modules and which graph
 Each row is a run of a small random model of the type through the engine, in float32 on a CPU. The recorder stands for
 CUDA graphs. A run answers 8 prompts of unequal lengths in one batch, two of them longer than a chunk. Then it answers
 prompts that begin with a cached prefix. Each answer has {steps} tokens. Every token and its log-probability is compared
-with transformers {version}, which computes each sequence alone. These runs have not been done on a GPU.
+with transformers {version}, which computes each sequence alone.
+"""
+ON_A_GPU = """
+On one {device} the same runs found {equal} types equal, {refused} refused and {wrong} wrong.
+{others}
 """
 COLUMNS = """| type | path | prefill | decode | recurrent state | furthest log-probability | why not |
 |---|---|---|---|---|---|---|
@@ -72,11 +76,26 @@ def write_page(results: Path = CPU) -> None:
     PAGE.write_text(page_of(json.loads(results.read_bytes())))
 
 
+def _on_a_gpu(cpu: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
+    """What differs there, by name."""
+    trials = whole["families"]
+    ways = ("outcome", "prefill", "decode")
+    others = [
+        f"`{name}`" for name, trial in trials.items() if name in cpu and any(trial[way] != cpu[name][way] for way in ways)
+    ]
+    counts = Counter(trial["outcome"] for trial in trials.values())
+    return ON_A_GPU.format(
+        device=whole["device"], equal=counts["Equal"], refused=counts["Refused"], wrong=counts["Wrong"],
+        others=f"These run in another way there, or not: {', '.join(others)}." if others else "Each ran as below.",
+    )  # fmt: skip
+
+
 def page_of(whole: Mapping[str, Any]) -> str:
     trials = whole["families"]
     counts = Counter(_group(trial) for trial in trials.values())
     rows = "".join(f"| {said} | {counts[group]} |\n" for group, said in GROUPS.items())
     said = HEAD.format(steps=trials_steps(trials), version=whole["transformers"])
+    said += _on_a_gpu(trials, json.loads(GPU.read_bytes()))
     return f"{said}\n| result | types |\n|---|---|\n{rows}\n{COLUMNS}{''.join(_lines(trials))}{_reasons()}"
 
 

@@ -22,6 +22,7 @@ def keep(path: Path, trial: Mapping[str, Any]) -> None:
     whole = {
         "transformers": transformers.__version__,
         "torch": torch.__version__.partition("+")[0],
+        **({"device": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
         "families": dict(sorted(families.items())),
     }
     path.write_text(json.dumps(whole, indent=1) + "\n")
