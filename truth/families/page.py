@@ -79,10 +79,8 @@ def write_page(results: Path = CPU) -> None:
 def _on_a_gpu(cpu: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
     """What differs there, by name."""
     trials = whole["families"]
-    ways = ("outcome", "prefill", "decode")
-    others = [
-        f"`{name}`" for name, trial in trials.items() if name in cpu and any(trial[way] != cpu[name][way] for way in ways)
-    ]
+    both, ways = trials.keys() & cpu.keys(), ("outcome", "prefill", "decode")
+    others = [f"`{name}`" for name in sorted(both) if any(trials[name][way] != cpu[name][way] for way in ways)]
     counts = Counter(trial["outcome"] for trial in trials.values())
     return ON_A_GPU.format(
         device=whole["device"], equal=counts["Equal"], refused=counts["Refused"], wrong=counts["Wrong"],
