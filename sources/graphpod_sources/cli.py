@@ -18,6 +18,7 @@ from graphpod_sources.names import size
 from graphpod_sources.problem import ROWS, Exit, Problem, Reason
 from graphpod_sources.progress import Progress
 from graphpod_sources.report import termination
+from graphpod_sources.report.disk_rate import WORTH, disk_rate
 from graphpod_sources.report.server import Server
 from graphpod_sources.stores.choice import source_of
 from graphpod_sources.uri import FORMS, parse
@@ -88,13 +89,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.end()
         return problem.exit
     seconds = monotonic() - began
-    log.say(
-        f"{request.folder}: {len(whole.files)} files, {size(whole.bytes)}, commit {whole.commit}; "
-        f"{size(progress.received)} downloaded in {seconds:.1f} s"
-        + (f", {size(progress.received / seconds)}/s" if progress.received else "")
-    )
+    came = progress.received
+    log.say(f"{request.folder}: {len(whole.files)} files, {size(whole.bytes)}, commit {whole.commit}")
+    log.say(f"{size(came)} downloaded in {seconds:.1f} s: {size(came / seconds)}/s{_disk(request.root, came)}")
     log.end()
     return Exit.Complete
+
+
+def _disk(root: Path, came: int) -> str:
+    """What the disk takes, after a download that was long enough to tell."""
+    if came < WORTH:
+        return ""
+    try:
+        return f"; the disk takes {size(disk_rate(root))}/s"
+    except OSError as error:  # a disk that is full now: the model is complete
+        return f"; the disk takes no probe ({error.strerror})"
 
 
 def run() -> None:

@@ -63,4 +63,7 @@ class Source(Protocol):
         """What there is now."""
 
     def read(self, file: RemoteFile, start: int, end: int | None) -> Iterator[bytes | memoryview]:
-        """Bytes `start` to before `end` (None: to its end) as they come, never more."""
+        """Bytes `start` to before `end` (None: to its end) as they come, never more.
+
+        A chunk is valid until the next one.
+        """

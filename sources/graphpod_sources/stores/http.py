@@ -1,19 +1,26 @@
-"""HTTP as the sources need it: bounded answers, and redirects that take no credential to another host."""
+"""HTTP as the sources need it: bounded answers, and redirects that take no credential to another host.
 
+The standard library's client reads a body straight into one large buffer. That is some times faster than clients that
+parse each network read in Python, and weights are gigabytes.
+"""
+
+import http.client
 import json
 import re
 import ssl
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
-
-import httpx2
+from urllib.parse import quote, urljoin, urlsplit
 
 from graphpod_sources.names import shown, size
 from graphpod_sources.problem import Problem, Reason
+from graphpod_sources.stores.proxies import proxy_for
 
 REDIRECTS = 5
 CONNECT = 15.0  # s
@@ -21,12 +28,17 @@ READ = 30.0
 """Seconds without a byte after which a request is tried again; less where the stall deadline is shorter."""
 DOCUMENT = 32 << 20
 """Most bytes of an answer that is parsed."""
-CHUNK = 1 << 20
+CHUNK = 256 << 10
+"""Bytes of one read: it waits until so many are there."""
+DRAINED = 64 << 10
+"""Most bytes of an unread answer that are read so that its connection can be used again."""
+PORTS = {"http": 80, "https": 443}
 STATUSES = {
     400: Reason.BadUri,
     401: Reason.Unauthorized,
     403: Reason.Unauthorized,
     404: Reason.NotFound,
+    407: Reason.Unreachable,
     408: Reason.Unreachable,
     409: Reason.ChangedUnderUs,
     410: Reason.NotFound,
@@ -37,6 +49,8 @@ STATUSES = {
 }
 """Reason of an HTTP status; of one that is not here, ServerError."""
 Judge = Callable[["Reply"], Problem]
+Origin = tuple[str, str, int]
+"""Scheme, host and port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +60,31 @@ class Reply:
     status: int
     headers: Mapping[str, str]
     url: str
-    response: httpx2.Response
+    response: http.client.HTTPResponse
 
     @property
     def where(self) -> str:
         return address(self.url)
 
-    def chunks(self) -> Iterator[bytes]:
-        """The body as it comes. Raises `Problem` (Truncated, Stalled) when it ends early."""
-        with transport(self.where):
-            yield from self.response.iter_raw(CHUNK)
+    def chunks(self) -> Iterator[memoryview]:
+        """The body as it comes; each chunk is valid until the next. Raises `Problem` (Truncated, Stalled)."""
+        buffer = memoryview(bytearray(CHUNK))
+        while True:
+            with transport(self.where):
+                count = self.response.readinto(buffer)
+            if not count:
+                break
+            yield buffer[:count]
+        if self.response.length:
+            raise Problem(Reason.Truncated, f"{self.where}: the connection ended {self.response.length} bytes early")
 
     def document(self, most: int = DOCUMENT) -> bytes:
         """The body at once. Raises `Problem` (ServerError) for one of more than `most` bytes."""
         body = bytearray()
-        with transport(self.where):
-            for chunk in self.response.iter_bytes(CHUNK):
-                body += chunk
-                if len(body) > most:
-                    raise Problem(Reason.ServerError, f"{self.where}: answers with more than {size(most)} of text")
+        for chunk in self.chunks():
+            body += chunk
+            if len(body) > most:
+                raise Problem(Reason.ServerError, f"{self.where}: answers with more than {size(most)} of text")
         return bytes(body)
 
     def json(self, most: int = DOCUMENT) -> Any:
@@ -116,34 +136,30 @@ def transport(where: str) -> Iterator[None]:
     """Failures of a connection as `Problem`s."""
     try:
         yield
-    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError) as error:
-        step = "name the file of its authority in SSL_CERT_FILE" if "CERTIFICATE" in str(error) else None
-        what = f"{where} cannot be reached ({error or type(error).__name__})"
-        raise Problem(Reason.Unreachable, what, next_step=step) from error
-    except httpx2.TimeoutException as error:
-        raise Problem(Reason.Stalled, f"{where}: nothing came ({type(error).__name__})") from error
-    except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
-        raise Problem(Reason.BadUri, f"{where} is no address for HTTP ({error})") from error
-    except httpx2.DecodingError as error:
-        raise Problem(Reason.ServerError, f"{where}: its answer cannot be decoded") from error
-    except httpx2.TransportError as error:
+    except ssl.SSLCertVerificationError as error:
         raise Problem(
-            Reason.Truncated, f"{where}: the connection ended early ({error or type(error).__name__})"
+            Reason.Unreachable,
+            f"{where}: its certificate is not valid here ({error.verify_message})",
+            next_step="name the file of its authority in SSL_CERT_FILE",
         ) from error
+    except TimeoutError as error:
+        raise Problem(Reason.Stalled, f"{where}: nothing came in time") from error
+    except (http.client.InvalidURL, UnicodeError) as error:
+        raise Problem(Reason.BadUri, f"{where} is no address for HTTP") from error
+    except (http.client.HTTPException, ValueError) as error:
+        raise Problem(Reason.Truncated, f"{where}: its answer is no whole HTTP ({type(error).__name__})") from error
+    except OSError as error:
+        raise Problem(Reason.Truncated, f"{where}: the connection ended ({error.strerror or error})") from error
 
 
 class Http:
-    """One client for a fetch, safe from any thread. Proxies and certificates by the usual variables."""
+    """Connections of one fetch, safe from any thread. Proxies and certificates by the usual variables."""
 
-    def __init__(self, stall_seconds: float, connections: int = 16) -> None:
-        read = min(READ, stall_seconds)
-        self._client = httpx2.Client(
-            verify=ssl.create_default_context(),  # the system's authorities, or those of SSL_CERT_FILE
-            timeout=httpx2.Timeout(connect=min(CONNECT, stall_seconds), read=read, write=read, pool=None),
-            limits=httpx2.Limits(max_connections=connections, max_keepalive_connections=connections),
-            headers={"User-Agent": "graphpod-fetch", "Accept-Encoding": "identity"},
-            follow_redirects=False,
-        )
+    def __init__(self, stall_seconds: float) -> None:
+        self._connect, self._read = min(CONNECT, stall_seconds), min(READ, stall_seconds)
+        self._tls = ssl.create_default_context()  # the system's authorities, or those of SSL_CERT_FILE
+        self._idle: dict[Origin, list[http.client.HTTPConnection]] = defaultdict(list)
+        self._lock = threading.Lock()
 
     @contextmanager
     def get(
@@ -161,16 +177,7 @@ class Http:
         first, here = origin(url), url
         for _ in range(REDIRECTS + 1):
             sent = {**(headers or {}), **((secret or {}) if origin(here) == first else {})}
-            with transport(address(here)):
-                request = self._client.build_request("GET", here, headers=sent)
-                response = self._client.send(request, stream=True)
-            try:
-                reply = Reply(
-                    response.status_code,
-                    {name.lower(): text for name, text in response.headers.items()},
-                    here,
-                    response,
-                )
+            with self._asked(here, sent) as reply:
                 location = reply.headers.get("location")
                 if reply.status in (301, 302, 303, 307, 308) and location:
                     here = _next(here, location)
@@ -179,28 +186,108 @@ class Http:
                     raise judge(reply)
                 yield reply
                 return
-            finally:
-                response.close()
         raise Problem(Reason.ServerError, f"{address(url)}: redirects more than {REDIRECTS} times")
 
-    def close(self) -> None:
-        self._client.close()
+    @contextmanager
+    def _asked(self, url: str, headers: Mapping[str, str]) -> Iterator[Reply]:
+        """One request. Its connection is used again when the answer was read to its end."""
+        key, connection = origin(url), None
+        try:
+            connection, response = self._sent(url, key, headers)
+            named = {name.lower(): text for name, text in response.getheaders()}
+            yield Reply(response.status, named, url, response)
+            with transport(address(url)):
+                if response.length is not None and response.length <= DRAINED:
+                    response.read()
+            if response.isclosed() and connection.sock is not None:
+                with self._lock:
+                    self._idle[key].append(connection)
+                connection = None
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def _sent(
+        self, url: str, key: Origin, headers: Mapping[str, str]
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """A connection with the head of its answer. One that was idle may have ended meanwhile: then a new one."""
+        with self._lock:
+            idle = self._idle[key].pop() if self._idle[key] else None
+        if idle is not None:
+            try:
+                return idle, self._request(idle, url, headers)
+            except (http.client.HTTPException, OSError):
+                idle.close()
+        connection = self._connection(key)
+        try:
+            with transport(address(url)):
+                try:
+                    connection.connect()
+                except ssl.SSLCertVerificationError:
+                    raise
+                except (OSError, http.client.HTTPException) as error:
+                    why = str(error) or "no answer in time"
+                    raise Problem(Reason.Unreachable, f"{address(url)} cannot be reached ({why})") from error
+                if connection.sock is not None:
+                    connection.sock.settimeout(self._read)
+                return connection, self._request(connection, url, headers)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _request(
+        self, connection: http.client.HTTPConnection, url: str, headers: Mapping[str, str]
+    ) -> http.client.HTTPResponse:
+        parts = urlsplit(url)
+        target = quote(parts.path or "/", safe="/%:=&;+$,@!~*'()[]") + (
+            f"?{_query(parts.query)}" if parts.query else ""
+        )
+        sent = {"User-Agent": "graphpod-fetch", "Accept-Encoding": "identity", **headers}
+        if parts.scheme == "http" and (proxy := proxy_for(parts.scheme, parts.hostname or "")):
+            target = f"http://{parts.netloc.rpartition('@')[2]}{target}"
+            sent |= proxy.headers
+        connection.request("GET", target, headers=sent)
+        return connection.getresponse()
+
+    def _connection(self, key: Origin) -> http.client.HTTPConnection:
+        scheme, host, port = key
+        proxy = proxy_for(scheme, host)
+        to, at = (proxy.host, proxy.port) if proxy else (host, port)
+        if scheme == "http":
+            return http.client.HTTPConnection(to, at, timeout=self._connect)
+        connection = http.client.HTTPSConnection(to, at, timeout=self._connect, context=self._tls)
+        if proxy:
+            connection.set_tunnel(host, port, headers=proxy.headers)
+        return connection
 
 
-def origin(url: str) -> tuple[str, str, int | None]:
+def origin(url: str) -> Origin:
     """Scheme, host and port. Raises `Problem` (BadUri)."""
-    with transport(address(url)):
-        parts = httpx2.URL(url)
-    return parts.scheme, parts.host, parts.port
+    try:
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
+    except ValueError as error:
+        raise Problem(Reason.BadUri, f"{shown(address(url))} is no address ({error})") from error
+    if scheme not in PORTS or not host or not host.isascii():
+        raise Problem(Reason.BadUri, f"{shown(address(url))} is no address of HTTP")
+    return scheme, host, port or PORTS[scheme]
+
+
+def _query(text: str) -> str:
+    """A query as it came, but for what may not be in a request line."""
+    return quote(text, safe="/%:=&;+$,@!~*'()[]?")
 
 
 def _next(here: str, location: str) -> str:
-    """Where a redirect leads. Raises `Problem` (ServerError) for what is no HTTP, or HTTP after HTTPS."""
-    with transport(address(here)):
-        there = str(httpx2.URL(here).join(location))
-    to, since = origin(there)[0], origin(here)[0]
-    if to not in ("http", "https") or (since == "https" and to != "https"):
+    """Where a redirect leads. Raises `Problem` (BadUri) for what is no HTTP, or HTTP after HTTPS."""
+    try:
+        there = urljoin(here, location)
+        scheme = urlsplit(there).scheme
+    except ValueError:
+        there, scheme = location, ""
+    if scheme not in PORTS or (urlsplit(here).scheme == "https" and scheme != "https"):
         raise Problem(
             Reason.BadUri, f"{address(here)}: redirects to {shown(address(there))}, and only https:// is followed"
         )
+    origin(there)
     return there

@@ -85,7 +85,7 @@ class Hub:
         below = whole.removeprefix(f"{self._uri.folder}/") if self._uri.folder else whole
         return RemoteFile(below, count, whole, str(digest) if large else None, None if large else oid)
 
-    def read(self, file: RemoteFile, start: int, end: int | None) -> Iterator[bytes]:
+    def read(self, file: RemoteFile, start: int, end: int | None) -> Iterator[memoryview]:
         """Where a file's redirect led is remembered: a large file is many requests, and the hub counts them."""
         url = f"{self._endpoint}/{self._uri.place}/resolve/{self._commit}/{quote(file.address)}"
         with self._lock:

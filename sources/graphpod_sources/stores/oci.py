@@ -114,7 +114,7 @@ class Registry:
             )
         return RemoteFile(f"layer-{number:04}", count, digest, found[1], media_type=kind, title=title)
 
-    def read(self, file: RemoteFile, start: int, end: int | None) -> Iterator[bytes]:
+    def read(self, file: RemoteFile, start: int, end: int | None) -> Iterator[memoryview]:
         with self._get(f"blobs/{file.address}", ranges.header(file, start, end)) as reply:
             yield from ranges.body(reply, file, start, end)
 

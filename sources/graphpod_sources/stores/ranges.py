@@ -15,7 +15,7 @@ def header(file: RemoteFile, start: int, end: int | None) -> dict[str, str]:
     return {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
 
 
-def body(reply: Reply, file: RemoteFile, start: int, end: int | None) -> Iterator[bytes]:
+def body(reply: Reply, file: RemoteFile, start: int, end: int | None) -> Iterator[memoryview]:
     """The bytes of an answer. Raises `Problem` (ChangedUnderUs) for another version or size, or for other bytes."""
     name = shown(file.path)
     if start and reply.range_start() is None:

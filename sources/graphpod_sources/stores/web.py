@@ -41,7 +41,7 @@ class Web:
         packing = Packing.Archive if archive else Packing.Files
         return Listing(f"sha256:{self._sha256}", (file,), packing)
 
-    def read(self, file: RemoteFile, start: int, end: int | None) -> Iterator[bytes]:
+    def read(self, file: RemoteFile, start: int, end: int | None) -> Iterator[memoryview]:
         headers = ranges.header(file, start, end)
         with self._http.get(self._uri.text, headers=headers, secret=self._secret) as reply:
             yield from ranges.body(reply, file, start, end)

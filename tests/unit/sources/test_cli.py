@@ -15,7 +15,7 @@ import pytest
 from graphpod_sources.cli import main
 from graphpod_sources.problem import Exit, Problem, Reason
 from graphpod_sources.progress import Phase, Progress
-from graphpod_sources.report import termination
+from graphpod_sources.report import disk_rate, termination
 from graphpod_sources.report.server import Server
 from stubs import hub
 from stubs.faults.fault import Fault, Freeze
@@ -58,7 +58,20 @@ def test_a_fetch_ends_with_0_and_its_report(tmp_path: Path, capsys: pytest.Captu
     assert there(tmp_path / "cache/model") == MODEL
     assert set(left(tmp_path)) == KEYS
     assert left(tmp_path)["phase"] == "Complete"
-    assert re.search(r"3 files, 2\.9 MiB, commit sha256:\w+; 2\.9 MiB downloaded in", capsys.readouterr().out)
+    shown = capsys.readouterr().out
+    assert re.search(r"3 files, 2\.9 MiB, commit sha256:\w+\n2\.9 MiB downloaded in \d+\.\d s: ", shown)
+    assert "the disk takes" not in shown
+
+
+def test_a_long_download_is_compared_with_the_disk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "source", MODEL)
+    monkeypatch.setattr("graphpod_sources.cli.WORTH", 1000)
+    monkeypatch.setattr(disk_rate, "PROBE", 4 << 20)
+    assert call(tmp_path, f"file://{tmp_path}/source") == Exit.Complete
+    assert re.search(r"; the disk takes \d+\.\d [KMG]iB/s\n", capsys.readouterr().out)
+    assert not list((tmp_path / "cache").rglob("*probe*"))
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,13 @@ class Killer:
     def __init__(self, folder: Path) -> None:
         self._hub, self._lock = Hub(folder), threading.Lock()
         self.victim: subprocess.Popen[str] | None = None
-        self.deadly, self.requests = 0, 0
+        self.deadly, self.requests, self.run = 0, 0, ""
         self.loads: list[str] = []
 
     def answer(self, asked: Asked) -> Reply:
         with self._lock:
+            if asked.headers.get("authorization") != f"Bearer {self.run}":
+                return Reply(410)  # sent by one that was killed since
             self.requests += 1
             if asked.path.startswith("/cdn/"):
                 self.loads.append(asked.path.rpartition("/")[2])
@@ -55,9 +57,10 @@ def test_ten_kills_lose_nothing_that_was_finished(tmp_path: Path) -> None:
         environment = {**os.environ, "HF_ENDPOINT": stub.url}
         command = [sys.executable, "-m", "graphpod_sources.cli", "hf://org/tiny", "--root", str(root)]
         command += ["--folder", "model", "--port", "0", "--credentials", str(tmp_path / "none")]
-        for _ in range(40):
+        for run in range(40):
             kept, killer.loads, killer.requests = finished(root / "model"), [], 0
             killer.deadly = deadly if kills < KILLS else 0
+            killer.run = environment["HF_TOKEN"] = f"run-{run}"
             with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, text=True) as victim:
                 killer.victim = victim
                 code = victim.wait(60)
