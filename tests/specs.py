@@ -13,6 +13,7 @@ WHOLE: dict[str, Any] = {
     "spec": {"model": {"uri": "pvc://c"}},
     "spec.model": {"uri": "pvc://c"},
     "spec.model.cache": {"size": "1Gi"},
+    "spec.model.secretRef": {"name": "a"},
     "spec.engine.speculative": {"method": "Ngram"},
     "spec.engine.imagePullSecrets[]": {"name": "a"},
     "spec.engine.apiKeySecretRef": {"name": "a"},
@@ -38,6 +39,8 @@ WHOLE: dict[str, Any] = {
 BESIDE: dict[str, Any] = {
     "spec.engine.speculative.draftModel": {"method": "Eagle"},
     "spec.model.cache": {"uri": "hf://org/name"},
+    "spec.model.secretRef": {"uri": "hf://org/name", "cache": {"size": "1Gi"}},
+    "spec.model.sha256": {"uri": "https://host/model.tar", "cache": {"size": "1Gi"}},
     "spec.monitoring.labels": {"enabled": True},
 }
 """What a field needs beside it."""
@@ -47,7 +50,8 @@ TEXTS = (
     "1e3", "1e9", "0e9", "1E+3", "1e19", "1e", "1K",
     "1Gi", "0Gi", "1Ei", "0.0000000001", "999999999999999", "1000000000000000",
     "https://a", "5s", "200ms", "1d", "0s", "59s", "1m", "1.5h", "168h", "169h", "0.001ms", "pvc://c",
-    "pvc://c/", "pvc://c/d", "pvc://c/.d", "pvc://c\n", "hf://o/n@r", "http://x", "HOME", "config", "graphpod.dev/x",
+    "pvc://c/", "pvc://c/d", "pvc://c/.d", "pvc://c\n", "hf://o/n@r", "hf://o", "s3://b/k", "gs://b", "az://c/d/",
+    "oci://r/a:t", "oci://r/a", "http://x", "HOME", "config", "graphpod.dev/x",
     "1P", "64Mi", "1048575", "64Ti", "65Ti", "/usr", "/usr/lib/x", "/usrx", "HTTP://///:::", "a b", "G G",
     "r.io:5000/a/b:t@sha256:" + "0" * 64, "[::1]:5000/a", "a" * 64, "a" * 63 + ".b",
 )  # fmt: skip

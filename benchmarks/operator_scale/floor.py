@@ -21,8 +21,9 @@ from benchmarks.operator_scale.measure import children, names
 from graphpod_operator.cache.service import Service
 from graphpod_operator.cli import WORKERS
 from graphpod_operator.kube.field_ownership import FIELD_MANAGER
+from graphpod_operator.plan.desired_child import DesiredChild
 from graphpod_operator.plan.desired_children import desire
-from graphpod_operator.plan.desired_state import Desired, DesiredChild
+from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
 from tests.api.operator.process import INSTALLED
 

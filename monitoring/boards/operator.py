@@ -73,7 +73,7 @@ SERVICES = Section(
                 ("Ready, .*", Tone.Good),
                 ("Degraded, .*", Tone.Warn),
                 ("Starting, available=True", Tone.Plain),
-                ("(Starting|Suspended|none yet), .*", Tone.Pale),
+                ("(Downloading|Starting|Suspended|none yet), .*", Tone.Pale),
                 (".*", Tone.Bad),
             ),
         ),

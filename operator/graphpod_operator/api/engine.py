@@ -21,7 +21,7 @@ from graphpod_operator.api.base import (
     lasting,
     sized,
 )
-from graphpod_operator.api.model import weights_uri
+from graphpod_operator.api.weights_uri import weights_uri
 from graphpod_policy import (
     AllToAll,
     AttentionBackend,

@@ -12,33 +12,11 @@ from graphpod_operator.api.base import (
     Boolean,
     Bytes,
     ObjectName,
-    Ruled,
     Transition,
     ValidationRule,
-    matches,
     unchanging,
 )
-
-_URI = "^(pvc|hf|s3|oci)://.+"
-_PVC_URI = "^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9_][-A-Za-z0-9._]*)*$"
-_is_pvc_uri = matches(_PVC_URI)
-
-
-def weights_uri(field: str) -> Ruled:
-    """What a URI of weights under `field` must look like."""
-    return Ruled(
-        ValidationRule(
-            f"self.matches('{_URI}')",
-            f"{field} must begin with one of pvc://, hf://, s3://, oci://",
-            matches(_URI),
-        ),
-        ValidationRule(
-            f"!self.startsWith('pvc://') || self.matches('{_PVC_URI}')",
-            f"{field} with pvc:// must read pvc://CLAIM/FOLDER: a claim name, then folders of letters, "
-            "digits, '.', '_' and '-' that do not begin with '.' or '-'",
-            lambda uri: not uri.startswith("pvc://") or _is_pvc_uri(uri),
-        ),
-    )
+from graphpod_operator.api.weights_uri import ARCHIVE, CLAIM, weights_uri
 
 
 class SecretRef(ApiModel):
@@ -72,11 +50,13 @@ class Cache(ApiModel):
 
     claim: ObjectName | None = Field(
         None,
-        description="A PersistentVolumeClaim of this namespace to use. Default: the operator creates one of "
-        "the given size.",
+        description="A PersistentVolumeClaim of this namespace to use. Nothing on it is ever removed. Default: the "
+        "operator creates one of the given size, NAME-weights.",
     )
     size: Bytes | None = Field(
-        None, description="Size of the claim to create, in bytes (a quantity). Default: no claim."
+        None,
+        description="Size of the claim to create, in bytes (a quantity). Where a download does not fit, the weights "
+        "used least recently are removed, never those of a service. Default: no claim.",
     )
     storage_class_name: ObjectName | None = Field(
         None, description="Storage class of the created claim. Default: the cluster's."
@@ -97,7 +77,23 @@ class Model(ApiModel):
         ValidationRule(
             "!has(self.cache) || !self.uri.startsWith('pvc://')",
             "spec.model.cache is for downloads: pvc:// is a claim already",
-            lambda model: model.cache is None or not model.uri.startswith("pvc://"),
+            lambda model: model.cache is None or not _lies_on_a_claim(model),
+        ),
+        ValidationRule(
+            "has(self.cache) || self.uri.startsWith('pvc://')",
+            "spec.model.cache is required for downloads: set cache.size to have a claim created, or cache.claim to use "
+            "one that exists",
+            lambda model: model.cache is not None or _lies_on_a_claim(model),
+        ),
+        ValidationRule(
+            "!has(self.secretRef) || !self.uri.startsWith('pvc://')",
+            "spec.model.secretRef is for downloads: pvc:// needs no credentials",
+            lambda model: model.secret_ref is None or not _lies_on_a_claim(model),
+        ),
+        ValidationRule(
+            "has(self.sha256) == self.uri.startsWith('https://')",
+            "spec.model.sha256 is required with https://, and goes with no other scheme",
+            lambda model: (model.sha256 is not None) == model.uri.startswith(f"{ARCHIVE}://"),
         ),
     )
     TRANSITIONS = (
@@ -116,8 +112,10 @@ class Model(ApiModel):
         min_length=7,
         max_length=512,
         description=(
-            "Where the weights are: pvc://CLAIM/FOLDER (a folder in a PersistentVolumeClaim of this namespace), "
-            "hf://ORG/NAME@REVISION, s3://BUCKET/PREFIX or oci://REFERENCE. Only pvc:// is built in this version. "
+            "Where the weights are: pvc://CLAIM/FOLDER (a folder in a PersistentVolumeClaim of this namespace), or a "
+            "place to download from: hf://ORG/NAME@REVISION, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, "
+            "az://CONTAINER/PREFIX, https://HOST/ARCHIVE or oci://REGISTRY/REPOSITORY:TAG. A download goes to the "
+            "claim of spec.model.cache, once for all services that name the same URI and claim. "
             "Required, no default."
         ),
     )
@@ -129,9 +127,23 @@ class Model(ApiModel):
         description="Model name clients put in their requests; fixed once set. Default: the name of the "
         "InferenceService.",
     )
+    sha256: str | None = Field(
+        None,
+        min_length=64,
+        max_length=64,
+        pattern="^[0-9a-f]{64}$",
+        description="SHA-256 of the archive that an https:// URI names. Required with https://, else not allowed. "
+        "Default: none.",
+    )
     secret_ref: SecretRef | None = Field(
-        None, description="Secret with the credentials of the hub or bucket; the pod mounts it. Default: none."
+        None,
+        description="Secret with the credentials of the hub, bucket or registry. Only the download's Job mounts it, "
+        "each key as a file. Default: none.",
     )
     cache: Cache | None = Field(
-        None, description="Claim that keeps downloaded weights. Default: each pod downloads its own."
+        None, description="Claim that keeps downloaded weights. Required for downloads. Default: none."
     )
+
+
+def _lies_on_a_claim(model: Model) -> bool:
+    return model.uri.startswith(f"{CLAIM}://")

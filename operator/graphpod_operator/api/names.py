@@ -30,6 +30,23 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 MANAGED_BY = ("app.kubernetes.io/managed-by", "graphpod")
 
 
+FETCH_CONTAINER = "fetch"
+"""The container of a Job that downloads weights."""
+FOLDER_LABEL = "graphpod.dev/weights"
+"""Of a Job that downloads weights, and of its pods: the folder they go to."""
+CLAIM_ANNOTATION = "graphpod.dev/claim"
+"""Of such a Job: the claim that has the folder."""
+SECRETS_ANNOTATION = "graphpod.dev/secrets-tried"
+"""Of such a Job: the Secrets with which the download was tried, as JSON."""
+STORED_PREFIX = "models.graphpod.dev/"
+"""Beginning of a claim's annotations about complete folders: the folder's name follows."""
+
+
+def claim_name(name: str) -> str:
+    """Name of the claim that is created for downloads of the service `name`."""
+    return f"{name}-weights"
+
+
 def selector(name: str) -> dict[str, str]:
     """Labels that select the pods of the service `name`. They never change: a Deployment's selector is immutable."""
     return {"app.kubernetes.io/name": "graphpod-engine", "app.kubernetes.io/instance": name}

@@ -183,11 +183,26 @@ class EngineStatus(StatusModel):
     display: Word = Field(description="Context, batch and KV tokens as text, for the printer column.")
 
 
+class ModelStatus(StatusModel):
+    """Downloaded weights: where they are, and how far the download is."""
+
+    claim: Annotated[str, Field(max_length=253)] = Field(description="The PersistentVolumeClaim that has them.")
+    folder: Word = Field(description="The folder of the claim.")
+    commit: Annotated[str, Field(max_length=128)] | None = Field(
+        None, description="Commit or digest that the URI was resolved to. Absent until it is, and for plain files."
+    )
+    download: Annotated[str, Field(max_length=128)] = Field(
+        description="How far the download is, such as `12.4 of 16.1 GiB, 410 MB/s, about 9 s left`; `complete` with "
+        "the size; or the reason of ModelAvailable."
+    )
+
+
 class ServicePhase(StrEnum):
     """How it stands, in one word."""
 
     Refused = "Refused"
     Suspended = "Suspended"
+    Downloading = "Downloading"
     Starting = "Starting"
     Stalled = "Stalled"
     Degraded = "Degraded"
@@ -244,6 +259,9 @@ class Status(StatusModel):
         None, description="Label selector of the pods, for autoscalers."
     )
     graph: GraphStatus | None = Field(None, description="CUDA graphs: requested, planned and running.")
+    model: ModelStatus | None = Field(
+        None, description="Downloaded weights. Absent with pvc://, and while the spec is refused."
+    )
     engine: EngineStatus | None = Field(
         None, description="What the pods serve: context, batch and KV cache. Absent until the warm-up of one has ended."
     )

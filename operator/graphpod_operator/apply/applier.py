@@ -27,7 +27,9 @@ from graphpod_operator.kube.cluster import ApiError, Cluster, Conflict, NotLeadi
 from graphpod_operator.kube.field_ownership import HOLDER
 from graphpod_operator.kube.resources import OPTIONAL, Resource
 from graphpod_operator.plan import replica_handover
-from graphpod_operator.plan.desired_state import Desired, DesiredChild, Refused
+from graphpod_operator.plan.desired_child import DesiredChild
+from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.refused import Refused
 from graphpod_operator.plan.refused_field import blamed
 from graphpod_operator.plan.writes import Create, Delete, HandOver, Look, Update, Write, foreign
 from graphpod_operator.telemetry.metrics import Meters

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpod_operator.api.names import CONTAINER, HASH_ANNOTATION, OWNER_LABEL, TEMPLATE_ANNOTATION
+from graphpod_operator.api.names import (
+    CONTAINER,
+    FETCH_CONTAINER,
+    HASH_ANNOTATION,
+    OWNER_LABEL,
+    TEMPLATE_ANNOTATION,
+)
 from graphpod_operator.cache.child import ControllerRef
 from graphpod_operator.cache.key import Key
 from graphpod_operator.kube import bounds
@@ -18,12 +24,14 @@ class Ended:
     code: int
     reason: str
     message: str
-    """First line of its termination message."""
+    """Its termination message: of an engine the first line, of a download the whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod of a service. `container` is empty until the engine container runs for the first time."""
+    """A pod of a service, or (without a `key`) one of a Job that downloads weights. `container` is empty until the
+    container that the pod is for runs for the first time.
+    """
 
     key: Key | None
     namespace: str
@@ -57,6 +65,8 @@ class Pod:
     """Since when (RFC 3339) the engine container runs; None while it does not, or unknown."""
     breach: str | None = None
     """Which bound it breaks; nothing but its metadata was read then."""
+    job: str = ""
+    """Uid of the Job that it belongs to; empty of a service's pod."""
 
     @property
     def failed_start(self) -> bool:
@@ -69,7 +79,9 @@ class Pod:
         metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
         annotations = metadata.get("annotations") or {}
         conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
-        engine: Raw = next((entry for entry in status.get("containerStatuses") or () if entry["name"] == CONTAINER), {})
+        job = _job(metadata)
+        name = FETCH_CONTAINER if job else CONTAINER
+        engine: Raw = next((entry for entry in status.get("containerStatuses") or () if entry["name"] == name), {})
         state = engine.get("state") or {}
         scheduled, prepared = (conditions.get(kind, {}) for kind in ("PodScheduled", "PodReadyToStartContainers"))
         waiting = state.get("waiting")
@@ -94,9 +106,10 @@ class Pod:
             restarts=engine.get("restartCount", 0),
             waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
             unprepared=prepared.get("lastTransitionTime") if prepared.get("status") == "False" else None,
-            ended=_ended(ended) if ended else None,
+            ended=_ended(ended, whole=bool(job)) if ended else None,
             started=(state.get("running") or {}).get("startedAt"),
             breach=raw.get(bounds.BREACH),
+            job=job,
         )
 
 
@@ -110,12 +123,19 @@ def _pod_owner(metadata: Raw) -> Key | None:
     return Key(metadata["namespace"], name)
 
 
+def _job(metadata: Raw) -> str:
+    """The uid of the Job that a pod belongs to; empty where there is none."""
+    controller = ControllerRef.of(metadata)
+    return controller.uid if controller is not None and controller[:2] == ("batch", "Job") else ""
+
+
 def _gone(status: Raw) -> str | None:
     if status.get("phase") not in ("Failed", "Succeeded"):
         return None
     return ": ".join(filter(None, (status.get("reason") or status["phase"], status.get("message"))))
 
 
-def _ended(terminated: Raw) -> Ended:
-    lines = (terminated.get("message") or "").strip().splitlines()
-    return Ended(terminated.get("exitCode", 0), terminated.get("reason", ""), lines[0] if lines else "")
+def _ended(terminated: Raw, *, whole: bool) -> Ended:
+    message = (terminated.get("message") or "").strip()
+    first = message if whole else next(iter(message.splitlines()), "")
+    return Ended(terminated.get("exitCode", 0), terminated.get("reason", ""), first)

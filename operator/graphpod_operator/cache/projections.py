@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from graphpod_operator.cache.child import Child
+from graphpod_operator.cache.job import Job
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
 from graphpod_operator.kube.cluster import Raw
 from graphpod_operator.kube.resources import Resource
 
-Projection = Service | Child | Pod
+Projection = Service | Child | Job | Pod
 
 
 def project(resource: Resource, raw: Raw) -> Projection:
@@ -17,6 +18,8 @@ def project(resource: Resource, raw: Raw) -> Projection:
         return Service.of(raw)
     if resource is Resource.Pod:
         return Pod.of(raw)
+    if resource is Resource.Job:
+        return Job.of(raw)
     return Child.of(resource, raw)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, cast
 
@@ -57,6 +58,12 @@ class Service:
             adopt=adopt[:ADOPT_MAX] if (adopt := annotations.get(ADOPT_ANNOTATION)) is not None else None,
             breach=breach,
         )
+
+    @property
+    def downloads(self) -> bool:
+        """Whether it asks for weights that are downloaded."""
+        model = self.spec.get("model")
+        return isinstance(model, Mapping) and model.get("cache") is not None
 
     def asks_as(self, other: Service) -> bool:
         """Whether its user asks for the same as in `other`: all but version and status, which is ours, are equal."""

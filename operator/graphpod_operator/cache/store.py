@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from graphpod_operator.cache.child import Child
+from graphpod_operator.cache.job import Job
 from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.projections import Projection
@@ -31,7 +32,14 @@ def address(item: Projection) -> Address:
         return Resource.InferenceService, item.key.namespace, item.key.name
     if isinstance(item, Child):
         return item.resource, item.namespace, item.name
+    if isinstance(item, Job):
+        return Resource.Job, item.namespace, item.name
     return Resource.Pod, item.namespace, item.name
+
+
+def is_download(item: Projection) -> bool:
+    """Whether it is a Job that downloads weights, or a pod of one."""
+    return isinstance(item, Job) or (isinstance(item, Pod) and bool(item.job))
 
 
 class Store:
@@ -40,6 +48,8 @@ class Store:
     def __init__(self) -> None:
         self._items: dict[Address, Projection] = {}
         self._of_service: dict[Key, set[Address]] = {}
+        self._of_downloads: dict[str, set[Address]] = {}
+        """Jobs that download weights, and their pods, by namespace."""
         self._deleted: OrderedDict[str, int] = OrderedDict()
         self._skipped: dict[Address, str] = {}
         """Objects that break a bound, and which."""
@@ -151,6 +161,18 @@ class Store:
         found = (item for place in places if isinstance(item := self._items[place], Pod))
         return tuple(sorted(found, key=lambda pod: pod.name))
 
+    def jobs(self, namespace: str) -> tuple[Job, ...]:
+        """The Jobs that download weights in a namespace, by name."""
+        places = self._of_downloads.get(namespace, ())
+        found = (item for place in places if isinstance(item := self._items[place], Job))
+        return tuple(sorted(found, key=lambda job: job.name))
+
+    def job_pods(self, job: Job) -> tuple[Pod, ...]:
+        """The pods of a Job, the newest last."""
+        places = self._of_downloads.get(job.namespace, ())
+        found = (item for place in places if isinstance(item := self._items[place], Pod))
+        return tuple(sorted((pod for pod in found if pod.job == job.uid), key=lambda pod: pod.version))
+
     def _put(self, item: Projection) -> None:
         place = address(item)
         if (known := self._items.get(place)) is not None:
@@ -160,6 +182,8 @@ class Store:
             self._skipped[place] = item.breach
         if item.key is not None:
             self._of_service.setdefault(item.key, set()).add(place)
+        if is_download(item):
+            self._of_downloads.setdefault(place[1], set()).add(place)
 
     def _drop(self, item: Projection) -> None:
         place = address(item)
@@ -169,3 +193,5 @@ class Store:
             places.discard(place)
             if not places:
                 del self._of_service[item.key]
+        if is_download(item):
+            self._of_downloads[place[1]].discard(place)

@@ -12,6 +12,7 @@ _NAMED = re.compile(r"\b[a-z]+(?:\.[a-zA-Z]+)+")
 """Fields and annotations, as a text writes them."""
 
 
+_JOB = re.compile(r"\bJob ([a-z0-9][a-z0-9-]*)")
 _REVISION = re.compile(r"revision ([0-9a-f]+)")
 _NAME = re.compile(r"\bNAME\b")
 SERVING = "earlier pods keep serving"
@@ -48,8 +49,8 @@ def sentence(reason: Reason, what: str, name: str = "", pod: str = "", namespace
 
 
 def step(todo: str, name: str, pod: str, what: str, namespace: str = "") -> str:
-    """A next step of the table, with the service's name and namespace, the pod's name and the revision that `what`
-    names in it. Without a pod it is about all pods of the service.
+    """A next step of the table, with the service's name and namespace, the pod's name, and the Job and the revision
+    that `what` names in it. Without a pod it is about all pods of the service.
     """
     if pod:
         todo = todo.replace("POD", pod)
@@ -57,6 +58,8 @@ def step(todo: str, name: str, pod: str, what: str, namespace: str = "") -> str:
         todo = todo.replace("POD", f"-l {OWNER_LABEL}={name}")
     if (revision := _REVISION.search(what)) is not None:
         todo = todo.replace("REVISION", revision[1])
+    if (job := _JOB.search(what)) is not None:
+        todo = todo.replace("JOB", job[1])
     todo = _NAME.sub(name, todo) if name else todo
     return todo.replace("NAMESPACE", namespace) if namespace else todo
 

@@ -12,6 +12,7 @@ from enum import Enum, auto
 from graphpod_operator.conditions.reason_row import ReasonRow
 from graphpod_operator.conditions.reason_table import (
     accepted,
+    downloads,
     event_only,
     graphs_captured,
     model_available,
@@ -20,7 +21,7 @@ from graphpod_operator.conditions.reason_table import (
     workload_available,
 )
 
-TABLES = (accepted, model_available, workload_available, graphs_captured, ready, optional_kinds, event_only)
+TABLES = (accepted, model_available, downloads, workload_available, graphs_captured, ready, optional_kinds, event_only)
 _ROWS: dict[str, ReasonRow] = {name: row for table in TABLES for name, row in table.ROWS.items()}
 
 
@@ -37,6 +38,7 @@ class Reason(Enum):
     NotAllowed = auto()
     PodTemplateInvalid = auto()
     NameCollision = auto()
+    ClaimOfOneNode = auto()
     KedaMissing = auto()
     PrometheusUnknown = auto()
     ApplyRefused = auto()
@@ -51,6 +53,27 @@ class Reason(Enum):
     ClaimNotBound = auto()
     ModelInvalid = auto()
     ModelUnsupported = auto()
+    # ModelAvailable, while weights are downloaded
+    Downloading = auto()
+    CacheClaimNotFound = auto()
+    DownloadPending = auto()
+    DownloadFailed = auto()
+    DownloadNotFound = auto()
+    DownloadUnauthorized = auto()
+    DownloadGated = auto()
+    DownloadRateLimited = auto()
+    DownloadTruncated = auto()
+    DownloadChecksumMismatch = auto()
+    DownloadChangedUnderUs = auto()
+    DownloadDiskFull = auto()
+    DownloadStalled = auto()
+    DownloadNoWeights = auto()
+    DownloadPickledWeights = auto()
+    DownloadCodeInRepository = auto()
+    DownloadBadArchive = auto()
+    DownloadBadUri = auto()
+    DownloadUnreachable = auto()
+    DownloadServerError = auto()
     # WorkloadAvailable
     Available = auto()
     Starting = auto()

@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from graphpod_operator.api.status import ConditionStatus
 from graphpod_operator.apply.applier import Applied, Applier
+from graphpod_operator.apply.claims import Claims
+from graphpod_operator.apply.download_writer import DownloadWriter
 from graphpod_operator.apply.drift_backoff import PutBacks
 from graphpod_operator.cache.child import Child
 from graphpod_operator.cache.key import Key
@@ -25,15 +27,20 @@ from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.clock import Clock
 from graphpod_operator.kube.cluster import ApiError, Cluster, ServerRefused, Terminating
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.observe.download_progress import POLL_SECONDS, DownloadProgress
 from graphpod_operator.observe.ladder_advisor import LadderAdvisor
 from graphpod_operator.observe.observed_state import Observer
 from graphpod_operator.observe.pod_diagnosis import prepares_until
 from graphpod_operator.observe.warmup_poller import Warmups, answers, read_again
 from graphpod_operator.observe.warmup_report import NoReading, Reading
 from graphpod_operator.plan.desired_children import desire
-from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.folders_in_use import folders_in_use
 from graphpod_operator.plan.plan_input import PlanInput
+from graphpod_operator.plan.refused import Refused
+from graphpod_operator.plan.weights import WeightsSeen
 from graphpod_operator.plan.writes import not_applied
+from graphpod_operator.resolve.download import downloads
 from graphpod_operator.revisions import recovery
 from graphpod_operator.revisions.garbage_collection import GarbageCollector
 from graphpod_operator.status.status import status
@@ -70,6 +77,7 @@ class Reconciler:
         kinds: OptionalKinds,
         installed: Installation,
         advisor: LadderAdvisor,
+        downloads: DownloadProgress,
     ) -> None:
         self._cluster = cluster
         self._store = store
@@ -81,7 +89,9 @@ class Reconciler:
         put_backs = PutBacks(clock, self._events)
         self._applier = Applier(cluster, store, meters, clock, kinds, self._events, put_backs)
         self._collector = GarbageCollector(cluster, store, clock, self._applier)
-        self._observer = Observer(warmups, store, meters, advisor)
+        self._observer = Observer(warmups, store, meters, advisor, downloads)
+        self._claims = Claims(cluster, clock)
+        self._downloads = DownloadWriter(cluster, store, self._claims)
         self._writer = StatusWriter(cluster, store, clock, self._events, put_backs, meters)
 
     def reread(self, keys: Iterable[Key]) -> None:
@@ -98,12 +108,13 @@ class Reconciler:
         found = self._store.service(key)
         if found is None or found.deleting:
             self._memories.forget(key)
+            await self._tidy(key.namespace)
             return None
         memory = self._memories.of(found)
         if memory.is_ending:
             return None
         service_progress.began(found, memory, self._clock.monotonic())
-        given = self._input(found)
+        given = replace(self._input(found), weights=await self._weights(found))
         outcome = desire(given)
         await self._tell_troubles(given, memory)
         if (lost := await recovery.lost(given, outcome, memory, self._cluster)) is not None:
@@ -117,11 +128,15 @@ class Reconciler:
             try:
                 if outcome.steps_down:
                     outcome = desire(await self._live(given))
-                if isinstance(outcome, Desired):
+                if isinstance(outcome, Desired) and outcome.children:
                     stopped = await self._applier.apply(found, outcome, memory, done)
                     if stopped is None:
                         await self._tell_step(found, outcome, done)
                         again = await self._collector.prune(found, outcome, memory)
+                if isinstance(outcome, Desired) and outcome.weights is not None and stopped is None:
+                    written = await self._downloads.carry_out(found, outcome.weights)
+                    stopped = written if isinstance(written, Refused) else None
+                    again = 0.0 if written is True else again
             except Terminating:
                 # the service goes with its namespace, so a status that says so has no reader
                 memory.is_ending = True
@@ -134,7 +149,9 @@ class Reconciler:
                     again = max(0.0, memory.refused.until - self._clock.monotonic())
         reread, memory.reread = memory.reread, False
         config_hash = outcome.config_hash if isinstance(outcome, Desired) else None
-        seen = await self._observer.observe(key, done.held_up, reread, config_hash)
+        weights = outcome.weights if isinstance(outcome, Desired) else None
+        fetching = [one.pod for one in weights.downloads if one.pod is not None] if weights is not None else []
+        seen = await self._observer.observe(key, done.held_up, reread, config_hash, fetching)
         # a pod that served before this operator began is heard first, lest a restart make its service look unproved
         unheard = any(_is_unheard(found, pod, seen.readings.get(pod.uid)) for pod in seen.pods)
         now = self._clock.timestamp()
@@ -144,8 +161,10 @@ class Reconciler:
         if failure is not None:
             raise HeldUp(failure, held_back) from failure  # by any other pause it would be tried at each look
         blocked = BLOCKED_SECONDS.get(stopped.reason) if stopped is not None else None
-        pauses = (held_back, blocked, again, done.again, prepared, polled, seen.look_again)
+        downloading = POLL_SECONDS if weights is not None and weights.missing is not None else None
+        pauses = (held_back, blocked, again, done.again, prepared, polled, downloading, seen.look_again)
         pause = min((pause for pause in pauses if pause is not None), default=None)
+        await self._tidy(key.namespace)
         if done.held_up:
             raise HeldUp(next(iter(done.held_up.values())), pause)
         return pause
@@ -160,6 +179,26 @@ class Reconciler:
             pods=self._store.pods(found.key),
             absent=self._kinds.absent,
         )
+
+    async def _weights(self, found: Service) -> WeightsSeen | None:
+        """What there is of a service's downloads; None where it has none."""
+        asked = downloads(found.key.name, found.spec) if found.downloads else ()
+        if not asked:
+            return None
+        namespace, jobs = found.key.namespace, self._store.jobs(found.key.namespace)
+        claims = {one.claim: await self._claims.read(namespace, one.claim) for one in asked}
+        begins = {one.job for one in asked} - {job.name for job in jobs if job.active}
+        return WeightsSeen(
+            claims=claims,
+            jobs=jobs,
+            pods={job.uid: self._store.job_pods(job) for job in jobs},
+            in_use=folders_in_use(self._store, namespace, asked[0].claim) if begins else frozenset(),
+        )
+
+    async def _tidy(self, namespace: str) -> None:
+        """Delete the Jobs of a namespace that no service uses any more."""
+        if self._store.jobs(namespace):
+            await self._downloads.tidy(namespace)
 
     async def _live(self, given: PlanInput) -> PlanInput:
         """The same by fresh lists: a weaker plan restarts every pod, so the watch cache may not decide it."""

@@ -38,6 +38,7 @@ METADATA = (
 PHASES: dict[ServicePhase, str] = {
     ServicePhase.Refused: "Accepted is False: the operator does not apply the spec. Earlier pods keep running.",
     ServicePhase.Suspended: "spec.suspend is true, or spec.replicas is 0.",
+    ServicePhase.Downloading: "A Job downloads the weights. Pods of this spec are created once they are complete.",
     ServicePhase.Starting: "Ready is not True yet. Its reason names what the service waits for.",
     ServicePhase.Stalled: "Ready is not True, and waiting does not help. Its message ends with the next step.",
     ServicePhase.Degraded: "Ready is True, and a pod runs a weaker policy than planned.",

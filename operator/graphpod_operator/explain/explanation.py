@@ -18,11 +18,12 @@ from graphpod_operator.explain.manifest import Manifest
 from graphpod_operator.install.allow_lists import AllowLists
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.plan.desired_children import desire
-from graphpod_operator.plan.desired_state import Refused
 from graphpod_operator.plan.plan_input import PlanInput
+from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render import scaling
 from graphpod_operator.render.pod.container import start_ceiling
 from graphpod_operator.resolve import resolver_input
+from graphpod_operator.resolve.download import downloads
 from graphpod_operator.resolve.engine_config import EngineFile, engine_config
 from graphpod_operator.resolve.resolver_input import container_bytes
 from graphpod_policy import (
@@ -168,12 +169,23 @@ def explain(
         config_hash=EngineFile.of(config).hash,
         notes=(
             *notes,
+            *_downloads(manifest),
             *((unusual,) if unusual else ()),
             *_path(model),
             *_draft(config, model),
             *_assumptions(plan, facts),
         ),
         unchecked=_unchecked(plan, facts),
+    )
+
+
+def _downloads(manifest: Manifest) -> tuple[str, ...]:
+    """Where weights that are not on a claim yet go to."""
+    found = downloads(manifest.name, manifest.spec.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return tuple(
+        f"weights: Job {one.job} downloads {one.uri.text} to folder {one.folder} of claim {one.claim}, once for all "
+        "services that name the same; pods are created when it is complete (docs/how-to/download.md)"
+        for one in found
     )
 
 

@@ -24,8 +24,9 @@ from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.cluster import Raw
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan.desired_children import desire
-from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
+from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render.config_map import KEY
 from graphpod_policy import Phase
 

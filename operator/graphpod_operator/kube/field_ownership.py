@@ -19,6 +19,8 @@ from typing import Any
 FIELD_MANAGER = "graphpod"
 HOLDER = "graphpod-handover"
 """The second field manager, which claims the number of pods while it passes from us to an autoscaler."""
+STORED_MANAGER = "graphpod-models"
+"""The field manager of a claim's annotations about complete folders: the claim itself may be somebody else's."""
 
 APPLIED_ANNOTATION = "graphpod.dev/applied"
 """Of a child: the fingerprint of the fields we applied last."""

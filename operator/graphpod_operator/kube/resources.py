@@ -22,6 +22,8 @@ class Resource(Enum):
     PodMonitor = ("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor")
     ScaledObject = ("keda.sh", "v1alpha1", "scaledobjects", "ScaledObject")
     HTTPRoute = ("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
+    Job = ("batch", "v1", "jobs", "Job")
+    PersistentVolumeClaim = ("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
     ReplicaSet = ("apps", "v1", "replicasets", "ReplicaSet")
     Pod = ("", "v1", "pods", "Pod")
     Lease = ("coordination.k8s.io", "v1", "leases", "Lease")
@@ -85,6 +87,7 @@ OPTIONAL = (Resource.PodMonitor, Resource.ScaledObject, Resource.HTTPRoute)
 WATCHED = (
     Resource.InferenceService,
     *(resource for resource in CHILDREN if resource not in OPTIONAL),
+    Resource.Job,
     Resource.Pod,
 )
 """What the store always holds: kinds listed at the start, watched, and listed again at every resync."""

@@ -34,6 +34,7 @@ from graphpod_operator.kube.resources import WATCHED, Resource
 from graphpod_operator.manager import health
 from graphpod_operator.manager.kopf_thread import KopfThread
 from graphpod_operator.observe.admin_port import DEFAULT_URL, HttpAdminPort
+from graphpod_operator.observe.download_progress import DownloadProgress
 from graphpod_operator.observe.ladder_advisor import LadderAdvisor
 from graphpod_operator.observe.warmup_poller import Warmups
 from graphpod_operator.telemetry import logs
@@ -153,6 +154,7 @@ async def run(settings: Settings) -> None:
             kinds,
             settings.installed,
             advisor,
+            DownloadProgress(admin_port, clock),
         )
         resync = Relist(cluster, informer, settings.namespaces, kinds, done=reread)
         follower = ChildWatches(

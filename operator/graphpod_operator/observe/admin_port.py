@@ -41,6 +41,10 @@ class HttpAdminPort:
         """The body of `/warmup`: at most 64 KiB, within 2 s, no redirects. Raises Unreachable."""
         return await self._get(pod, "/warmup", MAX_BYTES)
 
+    async def progress(self, pod: Pod) -> bytes:
+        """The body of `/progress` of a pod that downloads weights: as above."""
+        return await self._get(pod, "/progress", MAX_BYTES)
+
     async def metrics(self, pod: Pod) -> bytes:
         """The body of `/metrics`: at most 1 MiB, as above."""
         return await self._get(pod, "/metrics", METRICS_BYTES)

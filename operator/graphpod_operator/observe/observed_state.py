@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from graphpod_operator.api.status import LadderAdviceStatus
 from graphpod_operator.cache.child import Child, DeploymentRollout
+from graphpod_operator.cache.fetch_report import FetchReport
 from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.projections import is_ours
@@ -14,6 +15,7 @@ from graphpod_operator.cache.route_status import RouteStatus
 from graphpod_operator.cache.store import Store
 from graphpod_operator.kube.cluster import ApiError
 from graphpod_operator.kube.resources import AUTOSCALERS, OPTIONAL, Resource
+from graphpod_operator.observe.download_progress import DownloadProgress
 from graphpod_operator.observe.ladder_advisor import LadderAdvisor
 from graphpod_operator.observe.warmup_poller import Warmups
 from graphpod_operator.observe.warmup_report import NoReading, Reading
@@ -35,6 +37,8 @@ class Observed:
     """The optional kinds of which it could not be written, with the API server's words."""
     advice: LadderAdviceStatus | None = None
     """On the ladders of the configuration that was asked about."""
+    progress: Mapping[str, FetchReport] = field(default_factory=dict)
+    """What the pods of its downloads report, by pod uid."""
     look_again: float | None = None
     """Seconds until the pods are read again to see whether a Prometheus scrapes them; None: they are not."""
 
@@ -47,17 +51,25 @@ class Observer:
     store: Store
     meters: Meters
     advisor: LadderAdvisor
+    downloads: DownloadProgress
 
     async def observe(
-        self, key: Key, held_up: Mapping[Resource, ApiError], again: bool, config_hash: str | None = None
+        self,
+        key: Key,
+        held_up: Mapping[Resource, ApiError],
+        again: bool,
+        config_hash: str | None = None,
+        fetching: Iterable[Pod] = (),
     ) -> Observed:
         """Read the pods, and report what is then. `held_up` are the kinds that could not be written; `again`: also pods
-        whose warm-up has ended are asked. `config_hash` is of the configuration that is planned.
+        whose warm-up has ended are asked. `config_hash` is of the configuration that is planned, `fetching` are its
+        pods that download.
         """
         service = self.store.service(key)
         monitor = self.store.child(Resource.PodMonitor, key.namespace, key.name)
         scrapes = monitor is not None and service is not None and is_ours(service, monitor)
         readings = await self.warmups.read(self.store.pods(key), again=again, scrapes=scrapes)
+        progress = await self.downloads.read(fetching)
         for answer in readings.values():
             result = answer.cause.value if isinstance(answer, NoReading) else "ok"
             self.meters.count("graphpod_operator_warmup_reads_total", result=result)
@@ -82,5 +94,6 @@ class Observer:
             route=route.route if route is not None else None,
             held_up={kind: str(error) for kind, error in held_up.items()},
             advice=self.advisor.standing(service, config_hash) if service is not None else None,
+            progress=progress,
             look_again=self.warmups.scrape_pause(self.store.pods(key)) if scrapes else None,
         )

@@ -8,7 +8,6 @@ from functools import lru_cache
 
 from pydantic import ValidationError
 
-from graphpod_operator.api import operator_features
 from graphpod_operator.api.lifecycle import ScalingProvider, Updates
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.cache.child import Child
@@ -18,11 +17,14 @@ from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.absent_kinds import Absent
-from graphpod_operator.kube.resources import Resource
+from graphpod_operator.kube.resources import AUTOSCALERS, Resource
 from graphpod_operator.plan import capture_failure_annotation, capture_fallback
 from graphpod_operator.plan.capture_failure_annotation import CaptureFailures
-from graphpod_operator.plan.desired_state import Desired, DesiredChild, PendingUpdate, Refused, Withheld
+from graphpod_operator.plan.desired_child import DesiredChild
+from graphpod_operator.plan.desired_state import Desired, PendingUpdate, Withheld
 from graphpod_operator.plan.plan_input import PlanInput
+from graphpod_operator.plan.refused import Refused
+from graphpod_operator.plan.weights import Weights, weights
 from graphpod_operator.render import scaling
 from graphpod_operator.render.config_map import config_map
 from graphpod_operator.render.controller_revision import controller_revision
@@ -68,18 +70,23 @@ def desire(given: PlanInput) -> Desired | Refused:
         return Refused(Reason.NotAllowed, broken, policy)
     if (refused := _without_keda(spec, given.absent, installed.prometheus)) is not None:
         return replace(refused, policy=policy)
+    if isinstance(asked := weights(owner, found.spec, given.weights), Refused):
+        return replace(asked, policy=policy)
     kept = _kept(found, given.revisions)
     known = [one.data for one in kept if one.data is not None and one.data[MADE_FROM] == mark]
     same = [data for data in known if UNDEGRADED not in data]
     adopted = found.adopt is not None and isinstance(fresh, Rendering) and found.adopt == fresh.revision
     news: tuple[PendingUpdate, ...] = ()
-    if not same or spec.updates is Updates.Auto or adopted or operator_features.lacking(spec):
+    if not same or spec.updates is Updates.Auto or adopted:
         if isinstance(fresh, Refused):
             return fresh
         pinned = fresh
     else:
         pinned = Rendering.read(same[-1], policy)
         news = _news(owner, pinned, fresh)
+    if asked is not None and asked.missing is not None and not _runs(given, pinned, kept):
+        waiting = _waiting(owner, pinned, kept, given, replace(asked, waits=True))
+        return _too_large(found, waiting.children, policy) or replace(waiting, news=news)
     before = capture_failure_annotation.recall(given.capture_failures, pinned.revision, found.adopt)
     running = _weaker(owner, pinned, before, kept)
     after = before
@@ -89,19 +96,57 @@ def desire(given: PlanInput) -> Desired | Refused:
         running = capture_fallback.degraded(pinned, after, owner)
         after = replace(after, runs=running.revision)
     desired = _desired(owner, pinned, running, kept, given, after.text())
-    for child in desired.children:
-        if (size := bounds.oversized(child.body)) is not None:
-            made = f"the {child.resource.kind} made from the spec has {size // 1024} KiB"
-            what = f"{bounds.largest(found.spec)}: {made}, more than {bounds.MADE_BYTES // 1024}"
-            return Refused(Reason.SpecTooLarge, what, policy)
-    return replace(
+    return _too_large(found, desired.children, policy) or replace(
         desired,
+        weights=asked,
         policy=replace(running.policy, phases=pinned.policy.phases),
         news=news,
         capture_failures=after,
         steps_down=steps_down,
         can_weaken=capture_fallback.can_weaken(running.policy, spec),
     )
+
+
+def _too_large(found: Service, children: Iterable[DesiredChild], policy: Plan) -> Refused | None:
+    """Why one of the children cannot be made for its size."""
+    for child in children:
+        if (size := bounds.oversized(child.body)) is not None:
+            made = f"the {child.resource.kind} made from the spec has {size // 1024} KiB"
+            what = f"{bounds.largest(found.spec)}: {made}, more than {bounds.MADE_BYTES // 1024}"
+            return Refused(Reason.SpecTooLarge, what, policy)
+    return None
+
+
+def _runs(given: PlanInput, pinned: Rendering, kept: list[_OwnRevision]) -> bool:
+    """Whether the Deployment was made from this rendering, or from a weaker form of it: its weights were there."""
+    if given.deployment is None or not is_ours(given.found, given.deployment):
+        return False
+    made = _made_as(given.deployment, kept)
+    undegraded = made.get(UNDEGRADED) if made is not None else None
+    return pinned.revision in (given.deployment.revision, undegraded)
+
+
+def _made_as(deployment: Child, kept: list[_OwnRevision]) -> Mapping[str, str] | None:
+    """What is kept of the rendering that a Deployment was made from."""
+    name = f"{deployment.name}-{deployment.revision}"
+    return next((one.data for one in kept if one.name == name), None)
+
+
+def _waiting(owner: Owner, pinned: Rendering, kept: list[_OwnRevision], given: PlanInput, asked: Weights) -> Desired:
+    """What a service wants while the weights of its rendering are missing: what runs stays as it is. Before the first
+    rollout that is no Deployment, and nothing that scales one. Where the memory of what runs is lost, nothing is
+    applied.
+    """
+    running = given.deployment if given.deployment is not None and is_ours(given.found, given.deployment) else None
+    new = _desired(owner, pinned, pinned, kept, given, None)
+    if running is None:
+        first = tuple(child for child in new.children if child.resource not in (Resource.Deployment, *AUTOSCALERS))
+        return replace(new, children=first, weights=asked)
+    if (made := _made_as(running, kept)) is None:
+        return replace(new, children=(), weights=asked)
+    earlier = Rendering.read(made, pinned.policy)
+    children = _desired(owner, earlier, earlier, kept, given, given.capture_failures).children
+    return replace(new, children=children, weights=asked)
 
 
 def _weaker(owner: Owner, pinned: Rendering, memory: CaptureFailures, kept: list[_OwnRevision]) -> Rendering:
@@ -187,6 +232,7 @@ def _desired(
         config_hash=file.hash,
         template=rendering.template,
         revision=rendering.revision,
+        workload=rendering.workload,
         replicas=scaling.replicas(owner.spec),
         fewest=scaling.fewest(owner.spec),
         scaled_by=scaling.decided_by(owner.spec),

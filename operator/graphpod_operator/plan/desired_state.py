@@ -6,45 +6,14 @@ from dataclasses import dataclass
 
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.kube.absent_kinds import Absence
-from graphpod_operator.kube.field_ownership import desired_fields, fingerprint, marked
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan.capture_failure_annotation import CaptureFailures
+from graphpod_operator.plan.desired_child import DesiredChild
+from graphpod_operator.plan.weights import Weights
 from graphpod_operator.render.owner import Body
 from graphpod_operator.render.pod import pod_template
 from graphpod_operator.render.pod.container import start_limit
 from graphpod_policy import Plan
-
-NO_VERSION = "1"
-"""A resourceVersion that no stored object has: etcd's first write is its revision 2. An apply that names it makes an
-object, and is answered with a 409 where there is one already, whoever made it: the API server compares versions only
-with what is stored. Without it, an object made since the last look would be merged with ours.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class DesiredChild:
-    """One child as it should be; `owned` is the fingerprint its fields of ours must have."""
-
-    resource: Resource
-    namespace: str
-    name: str
-    body: Body
-    owned: str
-
-    @classmethod
-    def of(cls, resource: Resource, body: Body) -> DesiredChild:
-        """A child from the body to apply."""
-        metadata = body["metadata"]
-        return cls(resource, metadata["namespace"], metadata["name"], body, fingerprint(desired_fields(body)))
-
-    def to_apply(self, uid: str | None) -> Body:
-        """What to send: the body with the mark of its fields, for the object of this uid, or for none yet (None)."""
-        annotated = marked(self.body, self.owned)
-        meant = {"resourceVersion": NO_VERSION} if uid is None else {"uid": uid}
-        return {**annotated, "metadata": {**annotated["metadata"], **meant}}
-
-    def __str__(self) -> str:
-        return f"{self.resource.kind} {self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +32,8 @@ class Desired:
     config_hash: str
     template: str
     revision: str
+    workload: Body
+    """The part of the Deployment's spec that its pods come from."""
     replicas: int | None
     fewest: int
     scaled_by: str
@@ -73,21 +44,17 @@ class Desired:
     capture_failures: CaptureFailures | None = None
     can_weaken: bool = False
     steps_down: bool = False
+    weights: Weights | None = None
 
     @property
     def mounts(self) -> str:
         """The objects of others that its pods mount, in words."""
-        return ", ".join(pod_template.mounted(self._workload["template"]["spec"]["volumes"]))
+        return ", ".join(pod_template.mounted(self.workload["template"]["spec"]["volumes"]))
 
     @property
     def start_limit(self) -> int:
         """Seconds after which the kubelet ends a start."""
-        return start_limit(self._workload)
-
-    @property
-    def _workload(self) -> Body:
-        spec: Body = next(child.body["spec"] for child in self.children if child.resource is Resource.Deployment)
-        return spec
+        return start_limit(self.workload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +71,3 @@ class PendingUpdate:
 
     reason: Reason
     what: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A service that cannot run as written. Its children, if it has any, stay as they are."""
-
-    reason: Reason
-    what: str
-    policy: Plan | None = None

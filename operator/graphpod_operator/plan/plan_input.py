@@ -11,6 +11,7 @@ from graphpod_operator.cache.projections import is_ours
 from graphpod_operator.cache.service import Service
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.absent_kinds import Absent
+from graphpod_operator.plan.weights import WeightsSeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class PlanInput:
     deployment: Child | None = None
     pods: Collection[Pod] = ()
     absent: Absent = field(default_factory=dict)
+    weights: WeightsSeen | None = None
+    """What there is of its downloads; None: it is unknown."""
 
     @property
     def failed_start(self) -> bool:

@@ -14,7 +14,9 @@ from typing import Any
 from graphpod_operator.cache.child import Child
 from graphpod_operator.cache.service import Service
 from graphpod_operator.kube.resources import AUTOSCALERS, Resource
-from graphpod_operator.plan.desired_state import Desired, DesiredChild, Refused
+from graphpod_operator.plan.desired_child import DesiredChild
+from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.refused import Refused
 from graphpod_operator.plan.writes import Create, Delete, HandOver, Look, Update, Write
 from graphpod_operator.plan.writes import writes as plain
 
@@ -25,6 +27,8 @@ OURS = (Resource.Deployment, *AUTOSCALERS)
 def writes(found: Service, desired: Desired, look: Look) -> tuple[Write, ...] | Refused:
     """The planner's writes, with those about the number of pods in the order in which nothing is lost."""
     needed = plain(found, desired, look)
+    if desired.weights is not None and not any(one.resource is Resource.Deployment for one in desired.children):
+        return needed  # its pods wait for weights
     if isinstance(needed, Refused) or not (_scales(desired) or any(_is_about(AUTOSCALERS, one) for one in needed)):
         return needed
     live = look(Resource.Deployment, found.key.namespace, found.key.name)

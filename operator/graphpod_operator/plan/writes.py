@@ -11,7 +11,9 @@ from graphpod_operator.cache.projections import is_ours
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.kube.resources import AT_TIMES, Resource
-from graphpod_operator.plan.desired_state import Desired, DesiredChild, Refused
+from graphpod_operator.plan.desired_child import DesiredChild
+from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.refused import Refused
 from graphpod_operator.plan.refused_field import blamed
 from graphpod_operator.render.owner import Body
 

@@ -18,11 +18,9 @@ from graphpod_operator.render import scaling
 from graphpod_operator.render.owner import Body, Owner
 from graphpod_operator.render.pod import api_key, placement, pod_template, tls
 from graphpod_operator.render.pod.container import container, patience, start_ceiling, without_empty
-from graphpod_operator.resolve.model_uri import ModelUri
+from graphpod_operator.render.pod.security import pod_security
 from graphpod_operator.resolve.resolver_input import wants_gpu
 from graphpod_policy import Plan
-
-USER = 65532
 
 ACCEPT_SECONDS = 5
 """The front still accepts this long after SIGTERM."""
@@ -125,12 +123,7 @@ def _pod(owner: Owner, plan: Plan, config_hash: str) -> Body:
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": ACCEPT_SECONDS + spec.rollout.drain_seconds + EXIT_SECONDS,
-            "securityContext": {
-                "runAsNonRoot": True,
-                **({"runAsUser": USER, "runAsGroup": USER, "fsGroup": USER} if owner.installed.fixed_user else {}),
-                "fsGroupChangePolicy": "OnRootMismatch",
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": pod_security(owner),
             "containers": [container(owner, plan)],
             "volumes": _volumes(owner, config_hash),
             "imagePullSecrets": [{"name": secret.name} for secret in spec.engine.image_pull_secrets],
@@ -140,11 +133,10 @@ def _pod(owner: Owner, plan: Plan, config_hash: str) -> Body:
 
 
 def _volumes(owner: Owner, config_hash: str) -> list[Body]:
-    claim = ModelUri.parse(owner.spec.model.uri).authority
     resources = owner.spec.resources
     return [
         {"name": "config", "configMap": {"name": owner.config_name(config_hash)}},
-        {"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
+        {"name": "model", "persistentVolumeClaim": {"claimName": owner.claim, "readOnly": True}},
         {"name": "tmp", "emptyDir": {"sizeLimit": quantity.canonical(resources.scratch)}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": quantity.canonical(resources.shared_memory)}},
         *api_key.volumes(owner.spec),

@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from graphpod_operator.api.names import API_VERSION, KIND, MANAGED_BY, OWNER_LABEL, QUEUE_LABEL, config_name, selector
+from graphpod_operator.api.names import (
+    API_VERSION,
+    KIND,
+    MANAGED_BY,
+    OWNER_LABEL,
+    QUEUE_LABEL,
+    claim_name,
+    config_name,
+    selector,
+)
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.resolve.model_uri import ModelUri
 
 Body = dict[str, Any]
 
@@ -44,6 +54,12 @@ class Owner:
     def workload_labels(self) -> dict[str, str]:
         """Labels of the Deployment and its pods."""
         return self.labels | ({QUEUE_LABEL: self.queue} if self.queue is not None else {})
+
+    @property
+    def claim(self) -> str:
+        """Name of the claim that has the weights."""
+        cache = self.spec.model.cache
+        return ModelUri.parse(self.spec.model.uri).authority if cache is None else cache.claim or claim_name(self.name)
 
     def revision_name(self, revision: str) -> str:
         """Name of the ControllerRevision that keeps a rendering."""

@@ -34,6 +34,11 @@ ELSEWHERE: tuple[tuple[str, ...], ...] = (
     ("rollout", "strategy"),
     ("rollout", "maxUnavailable"),
     ("graph", "retries"),
+    ("model", "secretRef"),
+    ("model", "cache", "size"),
+    ("model", "cache", "storageClassName"),
+    ("model", "cache", "accessMode"),
+    ("model", "cache", "retain"),
 )
 """Fields of the spec that no pod is rendered from."""
 

@@ -41,7 +41,9 @@ def engine_config(name: str, spec: Spec, plan: Plan) -> EngineConfig:
         features(spec),
         graph_request(spec),
         plan,
-        model=ModelConfig(name=spec.model.name or name, path=ModelUri.parse(spec.model.uri).mounted_path),
+        model=ModelConfig(
+            name=spec.model.name or name, path=ModelUri.parse(spec.model.uri, spec.model.sha256).mounted_path
+        ),
         dtype=dtype.value if dtype is not None else None,
         page_size=spec.engine.page_size,
         kv_cache_bytes=quantity.whole(memory) if memory is not None else None,

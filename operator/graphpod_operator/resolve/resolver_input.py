@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from graphpod_operator.api import duration, operator_features, quantity
+from graphpod_operator.api import duration, quantity
 from graphpod_operator.api.spec import Spec
+from graphpod_operator.api.weights_uri import ARCHIVE
 from graphpod_operator.resolve.model_uri import ModelUri
 from graphpod_policy import Device, Features, GraphRequest, NotBuilt, not_built
 
@@ -16,9 +17,6 @@ OTHER_ACCELERATORS = (
     "aws.amazon.com/neuron", "huawei.com/Ascend",
 )  # fmt: skip
 """Beginnings of resources that no engine uses: parts of a GPU, and chips of others."""
-
-BUILT_SCHEMES = ("pvc",)
-"""Schemes of `spec.model.uri` this version can mount; the API has the others on their final names."""
 
 
 def gpus(spec: Spec) -> int:
@@ -97,17 +95,28 @@ def missing(spec: Spec) -> tuple[NotBuilt, ...]:
     """Every field that asks for something this version does not have: the engine's, then the operator's own."""
     lacking = list(not_built(features(spec), graph_request(spec)))
     lacking += map(_other_accelerator, _other_accelerators(spec))
-    uri = ModelUri.parse(spec.model.uri)
-    if uri.scheme not in BUILT_SCHEMES:
-        lacking.append(
-            NotBuilt("spec.model.uri", f"spec.model.uri: {uri.scheme}:// is not built in this version; use pvc://")
-        )
     draft = spec.engine.speculative.draft_model if spec.engine.speculative else None
-    if draft is not None and not ModelUri.parse(draft).together_with(uri):
-        where = "spec.engine.speculative.draftModel"
-        what = f"{where}: a claim other than that of spec.model.uri is not built in this version"
-        lacking.append(NotBuilt(where, f"{what}; copy the draft model to a folder of that claim"))
-    return (*lacking, *operator_features.lacking(spec))
+    if draft is not None and (unmet := _draft_elsewhere(spec, ModelUri.parse(draft))) is not None:
+        lacking.append(NotBuilt(_DRAFT, f"{_DRAFT}: {unmet}"))
+    return tuple(lacking)
+
+
+_DRAFT = "spec.engine.speculative.draftModel"
+
+
+def _draft_elsewhere(spec: Spec, draft: ModelUri) -> str | None:
+    """Why the pod cannot read a draft model from the claim that has the model; None when it can."""
+    if draft.scheme == ARCHIVE:
+        return "an archive, which needs a checksum, is not built in this version; use another scheme"
+    model, cache = ModelUri.parse(spec.model.uri), spec.model.cache
+    if draft.is_download and cache is not None:
+        return None
+    if draft.is_download:
+        return "a download next to a model on a claim is not built in this version; copy the draft model to that claim"
+    if draft.authority == (model.authority if cache is None else cache.claim):
+        return None
+    what = "a claim other than that of spec.model.uri is not built in this version"
+    return f"{what}; copy the draft model to a folder of that claim"
 
 
 def _other_accelerators(spec: Spec) -> list[str]:

@@ -26,8 +26,9 @@ from graphpod_operator.kube.cluster import Cluster, Raw
 from graphpod_operator.kube.field_ownership import owned_fields
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan import capture_failure_annotation
-from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
+from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render.config_map import KEY
 from graphpod_operator.render.deployment import UNPINNED
 from graphpod_operator.render.pinned_rendering import NO_WORDS, canonical, made_from, revision

@@ -10,7 +10,6 @@ import yaml
 
 from graphpod_operator.api.base import CEL, ValidationRule, matches
 from graphpod_operator.api.names import API_VERSION, GROUP, KIND, NAME_MAX, PLURAL, SHORT_NAME, VERSION
-from graphpod_operator.api.operator_features import OPERATOR_FEATURES
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.api.status import Status
 from graphpod_operator.schema.openapi import structural
@@ -140,7 +139,6 @@ def _spec() -> dict[str, Any]:
     """The schema of the spec; what the engine does not have yet is said where the user reads about the field."""
     spec = structural(Spec)
     lacking = [(row.field, row.name) for row in FEATURES if not row.built]
-    lacking += [(row.field, row.name) for row in OPERATOR_FEATURES if not row.built]
     in_part = {row.field for row in FEATURES if row.built}
     for field, name in lacking:
         named = f": {name}" if field in in_part else ""

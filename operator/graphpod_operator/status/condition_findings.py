@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from graphpod_operator.cache.pod import Pod
@@ -14,7 +13,10 @@ from graphpod_operator.observe.observed_state import Observed
 from graphpod_operator.observe.pod_diagnosis import PRECEDENCE, Diagnosis, unscheduled
 from graphpod_operator.observe.replica_failure import refusal
 from graphpod_operator.observe.warmup_report import NoReading, Reading, State
-from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.refused import Refused
+from graphpod_operator.status.download_findings import find_download
+from graphpod_operator.status.finding import Finding
 from graphpod_operator.status.graph import is_weaker
 from graphpod_operator.telemetry.label_values import Missing
 from graphpod_policy import Outcome, Plan
@@ -28,14 +30,6 @@ IMPORT_SECONDS = 30.0
 own imports on a busy node."""
 UNREAD = {Missing.Unreachable: Reason.EngineUnreachable, Missing.Mismatch: Reason.EngineMisreports}
 """Why nothing is known of a running pod's graphs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A condition before it is written: its reason, and what happened in words."""
-
-    reason: Reason
-    what: str
 
 
 def current_pods(desired: Desired, seen: Observed) -> tuple[Pod, ...]:
@@ -86,7 +80,7 @@ def root_findings(
         accepted = Finding(Reason.Paused, "paused: the spec has a plan, and its objects stay as they are")
     return {
         ConditionType.Accepted: accepted,
-        ConditionType.ModelAvailable: _model(current, seen, diagnosis),
+        ConditionType.ModelAvailable: _model(desired, current, seen, diagnosis),
         ConditionType.WorkloadAvailable: _workload(desired, seen, current, diagnosis),
         ConditionType.GraphsCaptured: _graphs(desired, seen, current, diagnosis, now),
     }
@@ -103,7 +97,10 @@ def _diagnosed(condition: ConditionType, diagnosis: Diagnosis | None) -> Finding
     return Finding(reason, what) if condition in reason.row.types else None
 
 
-def _model(current: tuple[Pod, ...], seen: Observed, diagnosis: Diagnosis | None) -> Finding:
+def _model(desired: Desired, current: tuple[Pod, ...], seen: Observed, diagnosis: Diagnosis | None) -> Finding:
+    download = find_download(desired.weights, seen) if desired.weights is not None else None
+    if download is not None and not any(pod.ready for pod in current):
+        return download
     if (failed := _diagnosed(ConditionType.ModelAvailable, diagnosis)) is not None:
         return failed
     states = _states(current, seen)
@@ -149,6 +146,8 @@ def is_overdue(desired: Desired, seen: Observed, diagnosis: Diagnosis | None) ->
     progress, nor a weaker plan of ours may still bring it on (contract 14).
     """
     if seen.rollout is None or not (seen.rollout.observed and seen.rollout.overdue) or pods_asked(desired, seen) == 0:
+        return False
+    if desired.weights is not None and desired.weights.waits:
         return False
     if diagnosis is not None and not diagnosis.overcome:
         return ConditionType.Scheduled not in diagnosis.reason.row.types and diagnosis.reason is not Reason.StartDied

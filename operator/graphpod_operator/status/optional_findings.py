@@ -14,7 +14,8 @@ from graphpod_operator.kube.resources import Resource
 from graphpod_operator.observe.observed_state import Observed
 from graphpod_operator.observe.warmup_report import Reading
 from graphpod_operator.plan.desired_state import Desired
-from graphpod_operator.status.condition_findings import Finding, pods_asked
+from graphpod_operator.status.condition_findings import pods_asked
+from graphpod_operator.status.finding import Finding
 
 CONDITIONS = {Resource.PodMonitor: ConditionType.MonitorReady, Resource.HTTPRoute: ConditionType.RouteReady}
 """The condition about each kind; ScalingReady is about two."""

@@ -14,10 +14,10 @@ from graphpod_operator.conditions.types import ROOTS, UPDATES, ConditionType
 from graphpod_operator.observe.observed_state import Observed
 from graphpod_operator.observe.pod_diagnosis import Diagnosis, Expected, diagnose
 from graphpod_operator.observe.replica_failure import NO_PODS
-from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render.service import url, written_port
 from graphpod_operator.status.condition_findings import (
-    Finding,
     blocked_findings,
     current_pods,
     earlier_hash,
@@ -30,7 +30,9 @@ from graphpod_operator.status.condition_findings import (
     root_findings,
     still_serving,
 )
+from graphpod_operator.status.download_findings import model_status
 from graphpod_operator.status.engine import engine_status
+from graphpod_operator.status.finding import Finding
 from graphpod_operator.status.graph import graph_status
 from graphpod_operator.status.optional_findings import find_optional, find_scaling
 
@@ -90,6 +92,9 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
             policy, config_hash, seen.pods, seen.readings, deaths, limit, seen.advice, earlier, unplanned
         )
         if policy is not None
+        else None,
+        model=model_status(outcome.weights, seen)
+        if isinstance(outcome, Desired) and outcome.weights is not None
         else None,
         engine=engine_status(earlier if unplanned else config_hash, seen.pods, seen.readings),
         last_failure=_failure(diagnosis, findings[ConditionType.WorkloadAvailable], found.key),
@@ -164,7 +169,10 @@ def _phase(conditions: tuple[Condition, ...]) -> ServicePhase:
         return ServicePhase.Degraded if degraded else ServicePhase.Ready
     if by_type[ConditionType.WorkloadAvailable].reason == Reason.Suspended.name:
         return ServicePhase.Suspended
-    return ServicePhase.Stalled if ConditionType.Stalled in by_type else ServicePhase.Starting
+    if ConditionType.Stalled in by_type:
+        return ServicePhase.Stalled
+    downloads = by_type[ConditionType.ModelAvailable].reason == Reason.Downloading.name
+    return ServicePhase.Downloading if downloads else ServicePhase.Starting
 
 
 def _explains(reason: Reason) -> tuple[bool, bool, bool, bool]:

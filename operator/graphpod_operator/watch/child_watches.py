@@ -21,7 +21,7 @@ from graphpod_operator.watch.optional_kinds import OptionalKinds
 
 log = logging.getLogger(__name__)
 
-FOLLOWED = (*CHILDREN, Resource.Pod)
+FOLLOWED = (*CHILDREN, Resource.Job, Resource.Pod)
 FIRST_PAUSE = 0.5
 """Seconds until a watch that failed is opened again; twice as many each further time."""
 LONGEST_PAUSE = 4.0

@@ -12,7 +12,7 @@ from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.projections import Projection, project
 from graphpod_operator.cache.service import Service
-from graphpod_operator.cache.store import Address, Store, address
+from graphpod_operator.cache.store import Address, Store, address, is_download
 from graphpod_operator.kube.cluster import Cluster, Raw
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.watch.workqueue import KeyQueue
@@ -129,12 +129,23 @@ class Informer:
             self._queue.add(item.key, first=not (isinstance(before, Service) and item.asks_as(before)))
         elif before is None or replace(before, version=item.version) != item:
             self._enqueue(before.key if before else None, item.key)
+            self._wake(item)
 
     def _delete(self, item: Projection) -> None:
         if isinstance(item, Pod):
             self._pod_gone(item.uid)
         if self._store.delete(item):
             self._enqueue(item.key)
+            self._wake(item)
+
+    def _wake(self, item: Projection) -> None:
+        """A Job that downloads weights, or a pod of one, is news for every service of its namespace that downloads. A
+        key that no service has is queued as well: its turn deletes a Job that no service uses.
+        """
+        if is_download(item):
+            _, namespace, name = address(item)
+            waiting = (one.key for one in self._store.services() if one.key.namespace == namespace and one.downloads)
+            self._enqueue(Key(namespace, name), *waiting)
 
     def _enqueue(self, *keys: Key | None) -> None:
         for key in {key for key in keys if key is not None}:

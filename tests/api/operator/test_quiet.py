@@ -14,8 +14,9 @@ import pytest
 from graphpod_operator.cache.service import Service
 from graphpod_operator.kube.field_ownership import desired_fields, owned_fields
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired_child import DesiredChild
 from graphpod_operator.plan.desired_children import desire
-from graphpod_operator.plan.desired_state import Desired, DesiredChild
+from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
 from tests.api.operator.pods import AdminPorts, report, running, set_status
 from tests.api.operator.process import INSTALLED, Operator, grant

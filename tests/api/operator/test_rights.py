@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from tests.api.operator.downloads import DONE, MODEL, end, jobs
 from tests.api.operator.process import LEASE_RULES, OPTIONAL_RULES, RULES, USER, Operator
 from tests.audit import Audit
 from tests.eventually import Eventually
@@ -63,6 +64,10 @@ def test_the_operator_uses_what_it_was_granted_and_nothing_else(
     for size in range(1, 5):  # more configurations than are kept
         applied.apply(suspend=True, engine={"maxBatch": size})
         eventually(applied.reached("Ready", "False", "Suspended"))
+
+    applied.apply("fetched", model=MODEL)  # with a claim and a Job, which goes when it is done
+    end(applied, eventually, 0, DONE)
+    eventually(lambda: not jobs(applied))
 
     def used() -> set[Right]:
         """Anywhere: the operator of the whole cluster lists without a namespace and writes in one."""

@@ -5,8 +5,9 @@ import itertools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from graphpod_operator.api.names import STORED_PREFIX
 from graphpod_operator.kube.cluster import Conflict, Listing, T
-from graphpod_operator.kube.field_ownership import FIELD_MANAGER, desired_fields
+from graphpod_operator.kube.field_ownership import FIELD_MANAGER, STORED_MANAGER, desired_fields
 from graphpod_operator.kube.resources import Resource
 
 Manifest = dict[str, Any]
@@ -77,6 +78,8 @@ class FakeCluster:
         version = metadata.get("resourceVersion")
         if version and known is not None and known["metadata"]["resourceVersion"] != version:
             raise Conflict(409, "the object has been modified")
+        if manager == STORED_MANAGER and known is not None:
+            return self.annotate(known, metadata["annotations"])
         if manager != FIELD_MANAGER:
             return self.claim_replicas(known, body["spec"]["replicas"], manager)
         stored = copy.deepcopy(dict(body))
@@ -89,6 +92,13 @@ class FakeCluster:
             _replicas(known, stored)
         self.normalise(stored)
         return self.put(resource, stored)
+
+    def annotate(self, known: Manifest, annotations: Mapping[str, str]) -> Manifest:
+        """The annotations of a claim's folders, which have a field manager of their own."""
+        stored = copy.deepcopy(known)
+        others = {k: v for k, v in (stored["metadata"].get("annotations") or {}).items() if STORED_PREFIX not in k}
+        stored["metadata"]["annotations"] = {**others, **annotations}
+        return self.put(Resource.PersistentVolumeClaim, stored)
 
     def claim_replicas(self, known: Manifest | None, replicas: int, manager: str) -> Manifest:
         """Somebody else writes a Deployment's replicas: who claimed another number claims none any more."""

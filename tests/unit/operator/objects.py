@@ -9,9 +9,11 @@ from graphpod_operator.cache.service import Service
 from graphpod_operator.install.engine_images import Images
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired_child import DesiredChild
 from graphpod_operator.plan.desired_children import desire
-from graphpod_operator.plan.desired_state import Desired, DesiredChild, Refused
+from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
+from graphpod_operator.plan.refused import Refused
 
 Manifest = dict[str, Any]
 IMAGE = "graphpod.dev/runtime:test"

@@ -9,8 +9,9 @@ from graphpod_operator.api.names import ENGINE_TYPE, OWNER_LABEL
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.plan.desired_children import desire
-from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
+from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render.pod.container import HTTP_PORT
 from graphpod_operator.render.service import API_PATH
 from graphpod_policy.metrics import BY_NAME, Kind

@@ -8,16 +8,23 @@ from pydantic import ValidationError
 
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_operator.plan.desired_state import Refused
+from graphpod_operator.plan.refused import Refused
 from tests import specs
 from tests.unit.operator.objects import outcome
 
 FIELDS = [
     path for path, node in specs.fields() if "properties" not in node and "properties" not in node.get("items", {})
 ]
-ELSEWHERE = {"spec.graph.onUnsupported", "spec.graph.retries", "spec.updates", "spec.slo.itl", "spec.slo.ttft"}
-"""What decides whether a service is refused, what becomes of one that exists, and what the operator exports of it
-(telemetry/test_service_objectives.py): shown by tests of their own.
+ELSEWHERE = {
+    "spec.model.cache.claim",
+    "spec.graph.retries",
+    "spec.updates",
+    "spec.slo.itl",
+    "spec.slo.ttft",
+}
+"""What decides whether a service is refused, what becomes of one that exists, where its weights go
+(controller/test_downloads.py), and what the operator exports of it (telemetry/test_service_objectives.py): shown by
+tests of their own.
 """
 
 
@@ -26,7 +33,10 @@ def text_of(spec: dict[str, Any]) -> str:
     told = outcome(**spec)
     if isinstance(told, Refused):
         return f"{told.reason.name}: {told.what}"
-    return json.dumps([child.body for child in told.children])
+    made = list(told.children)
+    if told.weights is not None:
+        made += [*filter(None, [told.weights.claim]), *(one.job for one in told.weights.downloads)]
+    return json.dumps([child.body for child in made])
 
 
 def is_valid(spec: Any) -> bool:

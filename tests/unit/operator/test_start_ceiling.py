@@ -6,7 +6,7 @@ import pytest
 
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan.desired_state import Refused
+from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render.deployment import reconfigured
 from graphpod_operator.render.owner import Owner
 from graphpod_operator.render.pod.container import start_limit

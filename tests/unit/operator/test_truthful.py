@@ -58,7 +58,7 @@ def test_a_step_that_the_engine_named_is_not_said_twice() -> None:
     assert sentence(Reason.CaptureFailed, engine) == f"prefill size 8: a sync; {Reason.CaptureFailed.row.todo}"
     other = "weights of layer 3 are missing; copy the model again"
     assert sentence(Reason.ModelInvalid, other) == other
-    lacking = "spec.model.uri: hf:// is not built in this version; use pvc://"
+    lacking = "spec.parallelism.nodes: several nodes are not built in this version; use one"
     assert sentence(Reason.FeatureNotBuilt, lacking) == lacking
     assert sentence(Reason.ModelInvalid, "no config.json").endswith(Reason.ModelInvalid.row.todo)
 

@@ -10,8 +10,9 @@ from graphpod_operator.cache.service import Service
 from graphpod_operator.observe.observed_state import Observed
 from graphpod_operator.observe.warmup_report import NoReading, Reading
 from graphpod_operator.plan.desired_children import desire
-from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
+from graphpod_operator.plan.refused import Refused
 from graphpod_operator.status.status import status
 from tests.unit.operator.objects import INSTALLED, inference_service, plain_template, planned, pod, report, rollout
 

@@ -9,6 +9,7 @@ from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.store import Store
 from graphpod_operator.controller.reconcile import Reconciler
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.observe.download_progress import DownloadProgress
 from graphpod_operator.observe.ladder_advisor import LadderAdvisor
 from graphpod_operator.observe.warmup_poller import Unreachable, Warmups
 from graphpod_operator.status.write_throttle import MOMENT_SECONDS
@@ -46,12 +47,18 @@ class Ports:
         self.report: dict[str, Any] | None = None
         self.exposition: bytes | None = None
         self.metrics_reads = 0
+        self.fetched: dict[str, Any] | None = None
 
     async def metrics(self, pod: Pod) -> bytes:
         self.metrics_reads += 1
         if self.exposition is None:
             raise Unreachable(f"pod {pod.name}: no answer")
         return self.exposition
+
+    async def progress(self, pod: Pod) -> bytes:
+        if self.fetched is None:
+            raise Unreachable(f"pod {pod.name}: no answer")
+        return json.dumps(self.fetched).encode()
 
     async def warmup(self, pod: Pod) -> bytes:
         if self.report is None:
@@ -86,6 +93,7 @@ class World:
             self.optional,
             replace(INSTALLED, **{"prometheus": PROMETHEUS, **installed}),
             self.advisor,
+            DownloadProgress(self.ports, self.clock),
         )
 
     def successor(self) -> "World":

@@ -61,6 +61,12 @@ ROWS = {
         "that object is gone",
         "rename the InferenceService, or delete that object; the operator retries every minute",
     ),
+    "ClaimOfOneNode": stalls(
+        _A, _F, "the claim of spec.model.cache can be mounted on one node only, and the spec allows several pods",
+        "the claim is ReadWriteMany, or one pod is allowed",
+        "set spec.model.cache.accessMode: ReadWriteMany for a new claim, or spec.replicas: 1, or keep the pods on one "
+        "node by spec.placement.nodeSelector[kubernetes.io/hostname]",
+    ),
     "KedaMissing": stalls(
         _A, _F, "spec.autoscaling.provider is KEDA, and the operator cannot use the kind ScaledObject",
         "the operator can use the kind; it retries every minute", "install KEDA, or set spec.autoscaling.provider: HPA",

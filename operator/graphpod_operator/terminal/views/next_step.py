@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from graphpod_operator.api.names import OWNER_LABEL, PAUSED_ANNOTATION
+from graphpod_operator.api.names import FOLDER_LABEL, OWNER_LABEL, PAUSED_ANNOTATION
 from graphpod_operator.conditions.message import own_step, step
 from graphpod_operator.conditions.reasons import Reason
 
@@ -28,6 +28,8 @@ LOGS = f"{_K}logs POD --previous"
 POD = f"{_K}describe pod POD"
 PODS = f"{_K}describe pods -l {OWNER_LABEL}=NAME"
 CLAIMS = f"{_K}describe pvc"
+DOWNLOAD = f"{_K}describe jobs,pods -l {FOLDER_LABEL}"
+TRY_AGAIN = f"{_K}delete job JOB"
 CHART = "helm upgrade graphpod charts/graphpod --namespace graphpod-system --reuse-values"
 ADOPT = f"{_K}annotate gisvc NAME --overwrite graphpod.dev/adopt=REVISION"
 DEGRADE = _set("graph.onCaptureFailure", "Degrade")
@@ -47,12 +49,20 @@ COMMANDS: dict[Reason, str] = {
     R.NameCollision: f"{_K}get serviceaccounts,configmaps,services,deployments,networkpolicies NAME --ignore-not-found",
     R.KedaMissing: HPA,
     R.PrometheusUnknown: f"{CHART} --set prometheusUrl=URL",
+    R.ClaimOfOneNode: EDIT,
     R.PreviousDeleting: f"{_K}get deployments,services,configmaps,pods -l {OWNER_LABEL}=NAME",
     R.NotAccepted: DESCRIBE,
     # ModelAvailable
     R.Loaded: NOTHING, R.Loading: WAIT, R.ModelPending: WAIT,
     R.ClaimNotFound: f"{_K}get pvc", R.ClaimNotBound: CLAIMS,
     R.ModelInvalid: EDIT, R.ModelUnsupported: EDIT,
+    R.Downloading: WAIT, R.CacheClaimNotFound: f"{_K}get pvc", R.DownloadPending: DOWNLOAD,
+    R.DownloadFailed: f"{_K}logs job/JOB", R.DownloadNotFound: EDIT, R.DownloadUnauthorized: EDIT,
+    R.DownloadGated: TRY_AGAIN, R.DownloadRateLimited: TRY_AGAIN, R.DownloadTruncated: TRY_AGAIN,
+    R.DownloadChecksumMismatch: EDIT, R.DownloadChangedUnderUs: EDIT, R.DownloadDiskFull: EDIT,
+    R.DownloadStalled: TRY_AGAIN, R.DownloadNoWeights: EDIT, R.DownloadPickledWeights: EDIT,
+    R.DownloadCodeInRepository: EDIT, R.DownloadBadArchive: EDIT, R.DownloadBadUri: EDIT,
+    R.DownloadUnreachable: TRY_AGAIN, R.DownloadServerError: TRY_AGAIN,
     # WorkloadAvailable
     R.Available: NOTHING, R.Starting: WAIT,
     R.Suspended: _set("suspend", False),

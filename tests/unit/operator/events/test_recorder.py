@@ -7,7 +7,7 @@ from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.events.event import transitions
 from graphpod_operator.events.recorder import Recent
-from graphpod_operator.plan.desired_state import Refused
+from graphpod_operator.plan.refused import Refused
 from tests.unit.operator.objects import inference_service
 from tests.unit.operator.told import READY, seen, the
 

@@ -14,8 +14,9 @@ from graphpod_operator.install.allow_lists import DEFAULT, RESTRICTED_VOLUMES, A
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan.desired_children import desire
-from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
+from graphpod_operator.plan.refused import Refused
 from tests.unit.operator.objects import IMAGES, inference_service
 from tests.unit.operator.world import World
 

@@ -17,8 +17,8 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan.desired_children import desire
-from graphpod_operator.plan.desired_state import Refused
 from graphpod_operator.plan.plan_input import PlanInput
+from graphpod_operator.plan.refused import Refused
 from graphpod_operator.schema.openapi import structural
 from tests.unit.operator.kube.oversized import DEEP, STORED, deep, large, metadata, nest
 from tests.unit.operator.objects import INSTALLED, NAMESPACE, inference_service, outcome

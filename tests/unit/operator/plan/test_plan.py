@@ -18,8 +18,9 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.kube.resources import CHILDREN, Resource
 from graphpod_operator.plan import desired_children
 from graphpod_operator.plan.desired_children import desire
-from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
+from graphpod_operator.plan.refused import Refused
 from graphpod_operator.plan.writes import Create, Delete, Look, Update, writes
 from graphpod_policy import EngineConfig
 from tests.unit.operator.objects import INSTALLED, UID, as_live, inference_service, outcome, planned, pod, remembered
@@ -245,7 +246,7 @@ def test_a_rollout_is_always_rolling(spec: dict[str, Any], surge: int, unavailab
 @pytest.mark.parametrize(
     ("spec", "reason", "words"),
     [
-        ({"model": {"uri": "s3://b/k"}}, Reason.FeatureNotBuilt, "spec.model.uri"),
+        ({"model": {"uri": "s3://b/k"}}, Reason.SpecInvalid, "spec.model.cache is required for downloads"),
         (
             {"resources": {"limits": {"nvidia.com/gpu": 2}}},
             Reason.FeatureNotBuilt,

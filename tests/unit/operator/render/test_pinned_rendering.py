@@ -15,8 +15,9 @@ from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan import desired_children
 from graphpod_operator.plan.desired_children import desire
-from graphpod_operator.plan.desired_state import Desired, Refused
+from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
+from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render import deployment as render_deployment
 from graphpod_operator.render.pinned_rendering import ELSEWHERE, made_from
 from graphpod_operator.revisions.garbage_collection import Lists, named_by, overgrown, superfluous
@@ -208,20 +209,6 @@ def test_a_spec_that_newer_rules_refuse_runs_on(cluster: Cluster, monkeypatch: p
     }
     refused = cluster.asks(engine={"maxBatch": 4})
     assert isinstance(refused, Refused)
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [{"model": {"uri": "pvc://weights/model", "secretRef": {"name": "hub-token"}}}],
-    ids=lambda asked: next(iter(asked)),
-)
-def test_a_feature_of_the_operators_own_that_is_not_built_is_refused_beside_a_kept_rendering(
-    cluster: Cluster, asked: Manifest
-) -> None:
-    cluster.sees()
-    refused = cluster.asks(**asked)
-    assert isinstance(refused, Refused)
-    assert refused.reason is Reason.FeatureNotBuilt
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from graphpod_operator.api.names import ENGINE_TYPE
 from graphpod_operator.api.pod import OWNED_ENV, OWNED_LABELS, OWNED_PATHS, OWNED_PREFIX, OWNED_VOLUMES
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.plan.desired_state import Refused
+from graphpod_operator.plan.refused import Refused
 from graphpod_operator.plan.writes import not_applied
 from tests.unit.operator.objects import outcome, planned
 

@@ -9,7 +9,7 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import WHILE_ASKED, ConditionType
 from graphpod_operator.observe.observed_state import Observed
 from graphpod_operator.observe.warmup_report import NoReading, Reading
-from graphpod_operator.plan.desired_state import Refused
+from graphpod_operator.plan.refused import Refused
 from graphpod_operator.telemetry.label_values import Missing
 from tests.unit.operator.objects import pod, rollout
 from tests.unit.operator.told import (

@@ -1,0 +1,145 @@
+"""The writes about downloads: claims, Jobs, and what a claim says of its complete folders.
+
+Jobs and claims belong to no single service, so whatever is written of them is looked at live first, and whoever comes
+second finds it done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from graphpod_operator.api.names import FOLDER_LABEL, STORED_PREFIX
+from graphpod_operator.apply.claims import Claims
+from graphpod_operator.cache.claim import Claim, Stored
+from graphpod_operator.cache.fetch_report import FetchReport
+from graphpod_operator.cache.job import Job
+from graphpod_operator.cache.pod import Pod
+from graphpod_operator.cache.service import Service
+from graphpod_operator.cache.store import Store
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.kube.cluster import Cluster
+from graphpod_operator.kube.field_ownership import STORED_MANAGER
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired_child import DesiredChild
+from graphpod_operator.plan.refused import Refused
+from graphpod_operator.plan.weights import Act, PlannedDownload, Weights
+from graphpod_operator.resolve.download import downloads
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadWriter:
+    """Carries out what `plan.weights` decided."""
+
+    cluster: Cluster
+    store: Store
+    claims: Claims
+
+    async def carry_out(self, found: Service, weights: Weights) -> bool | Refused:
+        """Write what is to be written. Returns whether anything was, or why it may not be. Raises the port's errors."""
+        namespace, wrote = found.key.namespace, False
+        if weights.claim is not None:
+            await self._apply_claim(weights.claim, weights.uid)
+            wrote = True
+        for one in weights.downloads:
+            if one.act is Act.Nothing:
+                continue
+            wrote = True
+            if one.act is Act.Record:
+                await self._record(namespace, one)
+                continue
+            if one.act is Act.Replace and one.live is not None:
+                await self._delete(one.live, "it failed, and another Secret is to be tried")
+            if (stranger := await self._create(namespace, one.job, weights)) is not None:
+                return stranger
+        return wrote
+
+    async def tidy(self, namespace: str) -> None:
+        """Delete the Jobs of a namespace that no service uses. Raises the port's errors."""
+        if not self._unused(namespace, self.store.services()):
+            return
+        # by a fresh list: a service that asks for the download may be newer than what is known
+        fresh = await self.cluster.list(Resource.InferenceService, namespace, "", Service.of)
+        for job in self._unused(namespace, fresh.items):
+            await self._delete(job, "no service uses it")
+
+    def _unused(self, namespace: str, services: Iterable[Service]) -> list[Job]:
+        jobs = [job for job in self.store.jobs(namespace) if job.ours and not job.deleting]
+        if not jobs:
+            return []
+        used = {
+            one.job
+            for service in services
+            if service.key.namespace == namespace and not service.deleting
+            for one in downloads(service.key.name, service.spec)
+        }
+        return [job for job in jobs if job.name not in used]
+
+    async def _apply_claim(self, wanted: DesiredChild, uid: str | None) -> None:
+        raw = await self.cluster.apply(wanted.resource, wanted.to_apply(uid), force=uid is not None)
+        self.claims.take(Claim.of(raw))
+        log.info("claim %s", "created" if uid is None else "changed", extra={"child": str(wanted)})
+
+    async def _create(self, namespace: str, wanted: DesiredChild, weights: Weights) -> Refused | None:
+        """Create a Job that is not there by a live look, or say whose it is."""
+        if (raw := await self.cluster.get(Resource.Job, namespace, wanted.name)) is not None:
+            live = Job.of(raw)
+            self.store.observe(live)
+            what = f"{wanted} exists and is not made by graphpod; the operator leaves it untouched"
+            return None if live.ours else Refused(Reason.NameCollision, what)
+        if weights.evicts:
+            # folders that the Job may remove count as complete no longer: a Job finds out whether they are
+            await self._write_stored(namespace, weights.name, lambda stored: _only(stored, weights.keep))
+        self.store.observe(Job.of(await self.cluster.apply(Resource.Job, wanted.to_apply(None), force=False)))
+        log.info("download begins", extra={"child": str(wanted)})
+        return None
+
+    async def _record(self, namespace: str, one: PlannedDownload) -> None:
+        """Write down that a folder is complete, then delete the Job."""
+        assert one.live is not None  # a Job that is complete
+        report = await self._last_words(one.live)
+        uri, folder = one.download.uri.text, one.download.folder
+        done = Stored(uri, report.commit or "", report.done) if report is not None else Stored(uri)
+        await self._write_stored(namespace, one.download.claim, lambda stored: {**stored, folder: done})
+        await self._delete(one.live, "the weights are complete")
+
+    async def _last_words(self, job: Job) -> FetchReport | None:
+        """What the pod of a Job that is complete said at its end. The watch may report the pod after the Job."""
+        pods = await self.cluster.list(Resource.Pod, job.namespace, f"{FOLDER_LABEL}={job.folder}", Pod.of)
+        ended = (pod.ended for pod in pods.items if pod.job == job.uid and pod.ended is not None)
+        return next((FetchReport.read(one.message) for one in ended if one.code == 0), None)
+
+    async def _write_stored(
+        self, namespace: str, claim: str, change: Callable[[Mapping[str, Stored]], Mapping[str, Stored]]
+    ) -> None:
+        """Change what a claim says of its folders, as it is now. A claim that is gone says nothing."""
+        raw = await self.cluster.get(Resource.PersistentVolumeClaim, namespace, claim)
+        if raw is None:
+            self.claims.forget(namespace, claim)
+            return
+        live = Claim.of(raw)
+        if (stored := change(live.stored)) == live.stored:
+            self.claims.take(live)
+            return
+        metadata = {
+            "name": claim,
+            "namespace": namespace,
+            "uid": live.child.uid,
+            "resourceVersion": str(live.child.version),
+            "annotations": {f"{STORED_PREFIX}{folder}": one.text for folder, one in sorted(stored.items())},
+        }
+        kind = Resource.PersistentVolumeClaim
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+        self.claims.take(Claim.of(await self.cluster.apply(kind, body, force=True, manager=STORED_MANAGER)))
+
+    async def _delete(self, job: Job, why: str) -> None:
+        await self.cluster.delete(Resource.Job, job.namespace, job.name, job.uid)
+        self.store.delete(job)
+        log.info("Job deleted", extra={"child": f"Job {job.name}", "why": why})
+
+
+def _only(stored: Mapping[str, Stored], keep: Collection[str]) -> Mapping[str, Stored]:
+    return {folder: one for folder, one in stored.items() if folder in keep}

@@ -1,0 +1,73 @@
+"""The projection of a Job that downloads weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from graphpod_operator.api.names import CLAIM_ANNOTATION, FOLDER_LABEL, MANAGED_BY, SECRETS_ANNOTATION
+from graphpod_operator.api.status import MESSAGE_MAX
+from graphpod_operator.kube import bounds
+from graphpod_operator.kube.cluster import Raw
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A Job by which services of a namespace get weights. It belongs to no single service: it has no owner."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    ours: bool
+    """Whether the operator made it."""
+    folder: str
+    claim: str
+    secrets: tuple[str, ...]
+    """Names of the Secrets with which the download was tried; empty stands for none."""
+    deleting: bool
+    complete: bool
+    failed: str | None
+    """Why the Job's controller gave it up, in its words; None while it has not."""
+    attempts: int
+    """Pods of it that failed."""
+    breach: str | None = None
+    """Which bound it breaks; nothing but its metadata was read then."""
+    key: None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether it is under way."""
+        return not self.complete and self.failed is None and not self.deleting
+
+    @classmethod
+    def of(cls, raw: Raw) -> Job:
+        """The projection of a Job."""
+        metadata, status = raw["metadata"], raw.get("status") or {}
+        labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+        held = {row["type"]: row for row in status.get("conditions") or () if row.get("status") == "True"}
+        failed = held.get("Failed")
+        folder, claim = labels.get(FOLDER_LABEL, ""), annotations.get(CLAIM_ANNOTATION, "")
+        return cls(
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            uid=metadata["uid"],
+            version=int(metadata["resourceVersion"]),
+            ours=labels.get(MANAGED_BY[0]) == MANAGED_BY[1] and bool(folder and claim),
+            folder=folder,
+            claim=claim,
+            secrets=_secrets(annotations.get(SECRETS_ANNOTATION, "")),
+            deleting="deletionTimestamp" in metadata,
+            complete="Complete" in held,
+            failed=(failed.get("message") or failed.get("reason") or "")[:MESSAGE_MAX] if failed is not None else None,
+            attempts=status.get("failed", 0),
+            breach=raw.get(bounds.BREACH),
+        )
+
+
+def _secrets(text: str) -> tuple[str, ...]:
+    try:
+        return msgspec.json.decode(text, type=tuple[str, ...])
+    except msgspec.MsgspecError:
+        return ()

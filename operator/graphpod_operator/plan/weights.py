@@ -1,0 +1,243 @@
+"""The weights of a service that downloads them: the claim, the Jobs, and whether the weights are there. Pure.
+
+A download is one Job for each (URI, version, claim), whichever services ask for it. It is created once and never
+changed. Where it ends well, the claim gets an annotation that names its folder, and the Job is deleted: the annotation
+alone says that weights are complete. A Job that failed stays, and with it its reason, until somebody deletes it or a
+service names a Secret that has not been tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from graphpod_operator.api.spec import Spec
+from graphpod_operator.cache.claim import Claim, Stored
+from graphpod_operator.cache.fetch_report import FetchReport
+from graphpod_operator.cache.job import Job
+from graphpod_operator.cache.pod import Pod
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.kube.cluster import Raw
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired_child import DesiredChild
+from graphpod_operator.plan.refused import Refused
+from graphpod_operator.render.download_job import download_job, secret_name
+from graphpod_operator.render.owner import Owner
+from graphpod_operator.render.weights_claim import access_mode, weights_claim
+from graphpod_operator.resolve.download import Download, downloads
+
+SHARED_MODES = ("ReadWriteMany", "ReadOnlyMany")
+"""Access modes with which pods of several nodes mount one claim."""
+ONE_NODE = "kubernetes.io/hostname"
+"""The node label by which a spec keeps its pods on one node."""
+FAILURE = "Download"
+"""Beginning of our reasons for a failed download: the word of the program that downloads follows."""
+NEXT_STEP = ". Next step: "
+"""What its message goes on with: our own step follows instead, which names the Job."""
+
+
+class Act(Enum):
+    """What is to be done about a download."""
+
+    Nothing = auto()
+    Create = auto()
+    """Create its Job."""
+    Replace = auto()
+    """Delete a Job that failed, and create it again with another Secret."""
+    Record = auto()
+    """Write down at the claim that the folder is complete, and delete the Job."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsSeen:
+    """What there is of downloads in a service's namespace."""
+
+    claims: Mapping[str, Claim | None] = field(default_factory=dict)
+    """The claims that it asks for, by name; None of one that does not exist."""
+    jobs: tuple[Job, ...] = ()
+    pods: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
+    """The pods of these Jobs by the Job's uid, the newest last."""
+    in_use: frozenset[str] = frozenset()
+    """Folders of the service's claim that services use."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDownload:
+    """One download: what is to be done about it, and what is to be said while it is not complete."""
+
+    download: Download
+    act: Act
+    reason: Reason
+    what: str
+    job: DesiredChild
+    live: Job | None = None
+    pod: Pod | None = None
+    """The newest pod of its Job."""
+    stored: Stored | None = None
+    """What is on the claim, once it is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of a service. `claim` is the claim to create or to change; `waits` whether pods wait for them."""
+
+    name: str
+    claim: DesiredChild | None
+    uid: str | None
+    """Of the claim, where it exists."""
+    downloads: tuple[PlannedDownload, ...]
+    keep: frozenset[str]
+    """Folders that stay on the claim whatever it lacks in space; others may go."""
+    evicts: bool
+    """Whether a download may remove other folders."""
+    waits: bool = False
+
+    @property
+    def missing(self) -> PlannedDownload | None:
+        """The first download that is not complete."""
+        return next((one for one in self.downloads if one.stored is None), None)
+
+
+def weights(owner: Owner, written: Raw, seen: WeightsSeen | None) -> Weights | Refused | None:
+    """The weights of a service, or why it cannot have them; None where it downloads nothing. `written` is its spec as
+    the API server has it. Without a look at the cluster (`seen` is None) the weights count as complete.
+    """
+    asked = downloads(owner.name, written)
+    if not asked:
+        return None
+    known = seen or WeightsSeen()
+    claim = known.claims.get(owner.claim)
+    body = weights_claim(owner)
+    wanted = DesiredChild.of(Resource.PersistentVolumeClaim, body) if body is not None else None
+    if wanted is not None and claim is not None and claim.maker != owner.name:
+        what = f"PersistentVolumeClaim {owner.namespace}/{owner.claim} exists and is not made by graphpod"
+        return Refused(Reason.NameCollision, f"{what}; the operator leaves it untouched")
+    if (narrow := _one_node_only(owner.spec, claim)) is not None:
+        return Refused(Reason.ClaimOfOneNode, f"PersistentVolumeClaim {owner.claim} is {narrow}")
+    for one in asked:
+        if any(job.name == one.job and not job.ours for job in known.jobs):
+            what = f"Job {owner.namespace}/{one.job} exists and is not made by graphpod"
+            return Refused(Reason.NameCollision, f"{what}; the operator leaves it untouched")
+    keep = known.in_use | {one.folder for one in asked}
+    planned = [_planned(owner, one, claim, wanted, known, keep) for one in asked]
+    if wanted is not None:
+        planned = [*_one_at_a_time(planned)]
+    return Weights(
+        name=owner.claim,
+        claim=wanted if wanted is not None and (claim is None or claim.child.owned != wanted.owned) else None,
+        uid=claim.child.uid if claim is not None else None,
+        downloads=tuple(planned) if seen is not None else tuple(_unseen(owner, one, keep) for one in asked),
+        keep=keep,
+        evicts=wanted is not None,
+    )
+
+
+def _one_node_only(spec: Spec, claim: Claim | None) -> str | None:
+    """The access mode that keeps the pods of a service with several on one node, where its spec does not."""
+    most = spec.replicas if spec.autoscaling is None else spec.autoscaling.max
+    if most < 2 or ONE_NODE in spec.placement.node_selector:
+        return None
+    cache = spec.model.cache
+    if claim is not None:
+        modes = claim.modes
+    elif cache is not None and cache.size is not None:
+        modes = (access_mode(cache.access_mode),)
+    else:
+        return None
+    return None if set(modes).intersection(SHARED_MODES) else f"{', '.join(modes)}, and the spec allows {most} pods"
+
+
+def _one_at_a_time(planned: Iterable[PlannedDownload]) -> Iterator[PlannedDownload]:
+    """Of several downloads that are to begin, the first; the others wait for it."""
+    first: PlannedDownload | None = None
+    for one in planned:
+        begins = one.act in (Act.Create, Act.Replace)
+        if first is not None and begins:
+            what = f"waits for Job {first.download.job}, which uses the same claim"
+            yield replace(one, act=Act.Nothing, reason=Reason.DownloadPending, what=what)
+            continue
+        first = one if begins else first
+        yield one
+
+
+def _job(owner: Owner, download: Download, keep: frozenset[str], tried: tuple[str, ...] = ()) -> DesiredChild:
+    return DesiredChild.of(Resource.Job, download_job(owner, download, keep, tried))
+
+
+def _unseen(owner: Owner, download: Download, keep: frozenset[str]) -> PlannedDownload:
+    return PlannedDownload(
+        download, Act.Nothing, Reason.Downloading, "", _job(owner, download, keep), stored=Stored(download.uri.text)
+    )
+
+
+def _planned(
+    owner: Owner,
+    download: Download,
+    claim: Claim | None,
+    wanted: DesiredChild | None,
+    seen: WeightsSeen,
+    keep: frozenset[str],
+) -> PlannedDownload:
+    """One download, as things stand."""
+    live = next((job for job in seen.jobs if job.name == download.job), None)
+    job = _job(owner, download, keep, live.secrets if live is not None else ())
+    pod = next(reversed(seen.pods.get(live.uid, ())), None) if live is not None else None
+
+    def planned(act: Act, reason: Reason, what: str, stored: Stored | None = None) -> PlannedDownload:
+        return PlannedDownload(download, act, reason, what, job, live, pod, stored)
+
+    if claim is not None and (stored := claim.stored.get(download.folder)) is not None:
+        return planned(Act.Nothing, Reason.Downloading, "", stored)
+    named = f"PersistentVolumeClaim {download.claim}"
+    if claim is None and wanted is None:
+        return planned(Act.Nothing, Reason.CacheClaimNotFound, f"{named} does not exist")
+    if claim is not None and claim.child.deleting:
+        return planned(Act.Nothing, Reason.CacheClaimNotFound, f"{named} is being deleted")
+    if live is None:
+        others = (one for one in seen.jobs if one.claim == download.claim and one.active)
+        if wanted is not None and (other := next(others, None)) is not None:
+            # a download that makes room must not meet another that is under way
+            what = f"waits for Job {other.name}, which uses the same claim"
+            return planned(Act.Nothing, Reason.DownloadPending, what)
+        return planned(Act.Create, Reason.Downloading, f"Job {download.job} is being created")
+    if live.deleting:
+        return planned(Act.Nothing, Reason.Downloading, f"the earlier Job {live.name} is being deleted")
+    if live.complete:
+        return planned(Act.Record, Reason.Downloading, f"{download.uri.text} is downloaded")
+    if live.failed is None:
+        return planned(Act.Nothing, *_under_way(download, live, pod))
+    reason, what = _failure(live, seen.pods.get(live.uid, ()))
+    retry = Act.Nothing if secret_name(owner) in live.secrets else Act.Replace
+    return planned(retry, reason, f"Job {live.name}: {what}")
+
+
+def _under_way(download: Download, job: Job, pod: Pod | None) -> tuple[Reason, str]:
+    """What is known of a Job that runs, besides what it reports itself."""
+    if pod is None:
+        return Reason.Downloading, f"Job {job.name} has no pod yet"
+    if pod.scheduling is not None:
+        return Reason.DownloadPending, f"pod {pod.name} has no node: {pod.scheduling}"
+    if pod.waiting is not None and pod.waiting[0] not in _PREPARING:
+        detail = ": ".join(filter(None, pod.waiting))
+        return Reason.DownloadPending, f"pod {pod.name} waits: {detail}"
+    again = f", attempt {job.attempts + 1}" if job.attempts else ""
+    return Reason.Downloading, f"{download.uri.text} is being downloaded{again}"
+
+
+_PREPARING = ("ContainerCreating", "PodInitializing")
+"""The kubelet's words for a container that waits as every one does."""
+
+
+def _failure(job: Job, pods: tuple[Pod, ...]) -> tuple[Reason, str]:
+    """Why a Job failed: what its newest pod said at its end, else what its controller says."""
+    for pod in reversed(pods):
+        if pod.ended is None or pod.ended.code == 0:
+            continue
+        report = FetchReport.read(pod.ended.message)
+        if report is None:
+            return Reason.DownloadFailed, f"its pod ended with exit code {pod.ended.code} ({pod.ended.reason})"
+        reason = Reason.__members__.get(f"{FAILURE}{report.reason}", Reason.DownloadFailed)
+        what = (report.message or reason.row.set_when).partition(NEXT_STEP)[0]
+        return reason, what
+    return Reason.DownloadFailed, job.failed or "it failed"

@@ -1,0 +1,156 @@
+"""The Job that downloads a model to a claim. It is created once and never changed: see `resolve.download`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from graphpod_operator.api import quantity
+from graphpod_operator.api.names import (
+    CLAIM_ANNOTATION,
+    FETCH_CONTAINER,
+    FOLDER_LABEL,
+    MANAGED_BY,
+    SECRETS_ANNOTATION,
+)
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.render.owner import Body, Owner
+from graphpod_operator.render.pod import placement, pod_template
+from graphpod_operator.render.pod.container import ADMIN_PORT, without_empty
+from graphpod_operator.render.pod.security import pod_security
+from graphpod_operator.resolve.download import Download
+
+COMMAND = "graphpod-fetch"
+ROOT = "/models"
+"""Where the Job's pod mounts the claim."""
+CREDENTIALS = "/etc/graphpod/credentials"
+NOT_WORTH_ANOTHER_TRY = (2, 65)
+"""Exit codes of a download that would fail again: an argument it does not know, and a reason that stays."""
+RETRIES = 6
+PASSED_ON = (
+    "HF_", "AWS_", "GOOGLE_", "AZURE_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
+    "no_proxy", "OCI_PLAIN_HTTP", "SSL_CERT_FILE",
+)  # fmt: skip
+"""Beginnings of the variables of spec.podTemplate.env that a download gets, too: endpoints, regions, proxies."""
+RESOURCES = {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "4Gi"}}
+"""Of a download: it holds some parts of files in memory, whatever the size of the model."""
+SCRATCH = "1Gi"
+
+
+def download_job(owner: Owner, download: Download, keep: Iterable[str], tried: Iterable[str] = ()) -> Body:
+    """The Job of a download as `owner` is the first to ask for it. `keep` are the folders of the claim that stay where
+    others are removed for lack of space, `tried` the Secrets with which it failed before.
+    """
+    secret = secret_name(owner)
+    labels = {
+        "app.kubernetes.io/name": "graphpod-fetch",
+        MANAGED_BY[0]: MANAGED_BY[1],
+        "app.kubernetes.io/part-of": "graphpod",
+        FOLDER_LABEL: download.folder,
+    }
+    return {
+        "apiVersion": Resource.Job.api_version,
+        "kind": Resource.Job.kind,
+        "metadata": {
+            "name": download.job,
+            "namespace": owner.namespace,
+            "labels": labels,
+            "annotations": {
+                CLAIM_ANNOTATION: download.claim,
+                SECRETS_ANNOTATION: json.dumps(sorted({*tried, secret})),
+            },
+        },
+        "spec": {
+            "backoffLimit": RETRIES,
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": {
+                "rules": [
+                    {
+                        "action": "FailJob",
+                        "onExitCodes": {
+                            "containerName": FETCH_CONTAINER,
+                            "operator": "In",
+                            "values": [*NOT_WORTH_ANOTHER_TRY],
+                        },
+                    },
+                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                ]
+            },
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": _pod(owner, download, keep, secret),
+            },
+        },
+    }
+
+
+def secret_name(owner: Owner) -> str:
+    """The Secret with which a service's downloads are tried; empty for none."""
+    ref = owner.spec.model.secret_ref
+    return ref.name if ref is not None else ""
+
+
+def _pod(owner: Owner, download: Download, keep: Iterable[str], secret: str) -> Body:
+    spec, fields = owner.spec, placement.fields(owner)
+    # the node chosen here may decide where the claim's volume is made: it must be one that the service's pods may use
+    affinity = {name: terms for name, terms in fields["affinity"].items() if name == "nodeAffinity"}
+    mounts: list[Body] = [{"name": "models", "mountPath": ROOT}, {"name": "tmp", "mountPath": "/tmp"}]
+    volumes: list[Body] = [
+        {"name": "models", "persistentVolumeClaim": {"claimName": download.claim}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": SCRATCH}},
+    ]
+    if secret:
+        mounts.append({"name": "credentials", "mountPath": CREDENTIALS, "readOnly": True})
+        volumes.append({"name": "credentials", "secret": {"secretName": secret}})
+    return without_empty(
+        {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": pod_security(owner),
+            "containers": [
+                {
+                    "name": FETCH_CONTAINER,
+                    "image": owner.installed.images.of(spec),
+                    "imagePullPolicy": spec.engine.image_pull_policy.value,
+                    "command": [COMMAND, *_arguments(owner, download, keep)],
+                    "env": [
+                        {"name": "HOME", "value": "/tmp"},
+                        *(
+                            pod_template.variable(one)
+                            for one in spec.pod_template.env
+                            if one.name.startswith(PASSED_ON)
+                        ),
+                    ],
+                    "ports": [{"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"}],
+                    "resources": RESOURCES,
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "readOnlyRootFilesystem": True,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                    "terminationMessagePath": "/dev/termination-log",
+                    "terminationMessagePolicy": "File",
+                    "volumeMounts": mounts,
+                }
+            ],
+            "volumes": volumes,
+            "imagePullSecrets": [{"name": one.name} for one in spec.engine.image_pull_secrets],
+            "nodeSelector": fields["nodeSelector"],
+            "tolerations": fields["tolerations"],
+            "affinity": affinity,
+            "priorityClassName": fields["priorityClassName"],
+        }
+    )
+
+
+def _arguments(owner: Owner, download: Download, keep: Iterable[str]) -> list[str]:
+    cache = owner.spec.model.cache
+    arguments = [download.uri.text, "--root", ROOT, "--folder", download.folder, "--port", str(ADMIN_PORT)]
+    if download.uri.version:
+        arguments += ["--sha256", download.uri.version]
+    if cache is not None and cache.size is not None:
+        arguments += ["--size", str(quantity.whole(cache.size))]
+        if kept := sorted({*keep} - {download.folder}):
+            arguments += ["--keep", *kept]
+    return arguments

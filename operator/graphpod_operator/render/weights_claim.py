@@ -1,0 +1,32 @@
+"""The claim that a service has created for its downloads."""
+
+from __future__ import annotations
+
+from graphpod_operator.api import quantity
+from graphpod_operator.api.model import AccessMode
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.render.owner import Body, Owner
+
+
+def weights_claim(owner: Owner) -> Body | None:
+    """The claim of a spec with model.cache.size, else None. Without an owner, it stays when the service is deleted."""
+    cache = owner.spec.model.cache
+    if cache is None or cache.size is None:
+        return None
+    body = owner.child(
+        Resource.PersistentVolumeClaim,
+        owner.claim,
+        spec={
+            "accessModes": [access_mode(cache.access_mode)],
+            "resources": {"requests": {"storage": quantity.canonical(cache.size)}},
+            **({"storageClassName": cache.storage_class_name} if cache.storage_class_name is not None else {}),
+        },
+    )
+    if cache.retain:
+        del body["metadata"]["ownerReferences"]
+    return body
+
+
+def access_mode(asked: AccessMode | None) -> str:
+    """The access mode of a claim for which the spec asks for this one."""
+    return (asked or AccessMode.ReadWriteOnce).value
