@@ -2,7 +2,7 @@
 
 `python -m benchmarks.loading --model FOLDER --json FILE [--device cuda]`. Before each pass the kernel is asked to drop
 the pages of the files, so both read the disk (a hypervisor's cache below it stays). `read`: READERS threads read the
-files in pieces, into memory that nobody looks at. `load`: what a start does, `head_start` and the loader. Medians.
+files in pieces, into memory that is not read. `load`: what a start does, `head_start` and the loader. Medians.
 """
 
 import argparse

@@ -1,5 +1,7 @@
 """A GGUF file into a model folder, by the engine's own converter, which is next to this program in the image."""
 
+import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,7 @@ SHOWN = 600
 
 
 def convert(gguf: Path, folder: Path, work: Path, where: str) -> list[str]:
-    """Put the converted files of `gguf` into `folder`; their names. The GGUF file is removed. Raises `Problem`.
+    """Put the converted files of `gguf` into `folder`; their names. Raises `Problem`.
 
     `work` is where they are written first; it is emptied before.
     """
@@ -31,6 +33,8 @@ def convert(gguf: Path, folder: Path, work: Path, where: str) -> list[str]:
     )
     if done.returncode:
         said = done.stderr.strip()[-SHOWN:] or f"exit status {done.returncode}"
+        if os.strerror(errno.ENOSPC) in said:
+            raise Problem(Reason.DiskFull, f"{folder}: {shown(gguf.name)} cannot be converted, no space is left")
         raise Problem(
             Reason.NoWeights,
             f"{where}: {shown(gguf.name)} cannot be converted: {said}",
@@ -39,5 +43,4 @@ def convert(gguf: Path, folder: Path, work: Path, where: str) -> list[str]:
     names = sorted(file.name for file in work.iterdir())
     for name in names:
         (work / name).replace(folder / name)
-    gguf.unlink()
     return names

@@ -26,6 +26,7 @@ from graphpod_sources.selection import (
     check_sizes,
     is_weights,
     selected,
+    wanted,
 )
 from graphpod_sources.transfer.download import Download
 from graphpod_sources.transfer.finished import Finished
@@ -180,7 +181,7 @@ class _Fetch:
         top = model_folder(tree.names, self._where)
         start = f"{top}/" if top else ""
         inside = [name.removeprefix(start) for name in sorted(tree.names) if name.startswith(start)]
-        names = selected(inside, self._include, self._where)
+        names = [name for name in selected(inside, self._include, self._where) if wanted(name)]
         tree.link({start + name for name in names})
         self._check(root / top, set(names))
         for name in names:

@@ -54,7 +54,8 @@ class ModelUri:
     @property
     def file(self) -> str:
         """The GGUF file that the uri names; empty where it names a folder."""
-        return posixpath.basename(self.path) if self.path.endswith(".gguf") else ""
+        named = self.path.endswith(".gguf") and self.scheme not in (Scheme.Registry, Scheme.Local)
+        return posixpath.basename(self.path) if named else ""
 
     @property
     def shown(self) -> str:

@@ -155,6 +155,7 @@ class Download:
                 if not piece.part.file.ranges or piece.end is None:
                     self._progress.found(piece.start - piece.at)
                     piece.at = piece.start
+                    piece.part.restart()
                 failures = 0 if piece.at > before else failures + 1
                 self._patience.wait(problem, failures)
 
@@ -176,6 +177,7 @@ class Download:
                 part.write(piece.at, chunk)
                 piece.at += len(chunk)
                 self._progress.receive(len(chunk))
+                self._last = None  # what it met is over
         finally:
             if piece.end is not None and part.file.ranges:
                 part.keep(before, piece.at)

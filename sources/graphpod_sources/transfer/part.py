@@ -89,6 +89,10 @@ class Part:
                 wrote = os.pwrite(descriptor, view, at)
                 view, at = view[wrote:], at + wrote
 
+    def restart(self) -> None:
+        """Forget the bytes of a file that can be had only from its start."""
+        os.ftruncate(self._opened(), 0)
+
     def _opened(self) -> int:
         """Opened by the first write: a model may have more files than a process may open."""
         with self._lock:

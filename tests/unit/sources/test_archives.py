@@ -5,12 +5,15 @@ import hashlib
 import io
 import os
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import zstandard
 
 from graphpod_sources.problem import Reason
+from graphpod_sources.stores.http import Http
+from graphpod_sources.stores.web import Web
 from graphpod_sources.unpack import tree
 from graphpod_sources.uri import ModelUri, Scheme
 from stubs.faults.fault import Cut, Fault, Turn
@@ -83,6 +86,22 @@ def test_a_server_without_ranges_or_without_a_size_is_read_from_the_start_again(
     assert done.problem is None
     assert there(root / "model") == MODEL
     assert done.progress.snapshot().bytes == len(content)
+
+
+def test_a_file_that_became_shorter_has_no_end_of_its_longer_self(root: Path) -> None:
+    content = tar(MODEL)
+    longer = iter([content + bytes(100_000)])
+    script = Script(lambda asked: Reply(200, {}, content if "range" in asked.headers else next(longer, content)))
+    with script.serving() as stub:
+        stub.board.add(Fault(Cut(after_bytes=len(content) + 50_000), Where(), Turn(first=2, times=1)))
+        uri = at(stub, "model.tar")
+        source = Web(uri, Http(1.0), hashlib.sha256(content).hexdigest(), None)
+        listing = source.listing()
+        unknown = replace(listing, files=(replace(listing.files[0], size=None),))
+        source.listing = lambda: unknown  # type: ignore[method-assign]
+        done = Fetched(uri, root, source=source)
+    assert done.problem is None
+    assert there(root / "model") == MODEL
 
 
 def test_an_archive_that_was_replaced_between_two_requests_has_changed(root: Path) -> None:
@@ -206,6 +225,16 @@ def test_an_archive_that_unpacks_to_a_hundred_times_its_size_is_a_bomb(
 def test_more_members_than_a_model_has_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "MOST_MEMBERS", 50)
     assert unpacked(tar({f"{number}.json": b"{}" for number in range(60)}), root).reason is Reason.BadArchive
+
+
+def test_what_include_names_and_no_model_has_is_left_in_the_archive(root: Path) -> None:
+    content = tar(MODEL | {"README.md": b"#", "run.py": b"x"})
+    script = Script(lambda asked: part(content, asked))
+    with script.serving() as stub:
+        digest = hashlib.sha256(content).hexdigest()
+        done = Fetched(at(stub, "model.tar"), root, sha256=digest, include=["*"])
+    assert done.problem is None
+    assert there(root / "model") == MODEL
 
 
 def test_an_archive_without_weights_or_with_two_models_says_so(root: Path) -> None:

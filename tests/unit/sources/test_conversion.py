@@ -52,6 +52,11 @@ def test_of_several_one_must_be_named_and_one_that_cannot_be_converted_is(
     assert damaged.reason is Reason.NoWeights
     assert damaged.problem is not None
     assert "cannot be converted" in damaged.problem.message
+    full = tmp_path / "full"
+    full.write_text("#!/bin/sh\necho 'x: No space left on device' >&2\nexit 1\n")
+    full.chmod(0o755)
+    monkeypatch.setattr(conversion, "PROGRAM", str(full))
+    assert fetched(served, "hf://org/tiny@main/q8.gguf", tmp_path).reason is Reason.DiskFull
 
 
 def test_without_the_converter_the_next_step_names_the_image(
