@@ -157,7 +157,7 @@ def eventually(request: pytest.FixtureRequest) -> Eventually:
 
 @pytest.fixture
 def make_place(eventually: Eventually) -> Iterator[Callable[..., Place]]:
-    """`make_place(cluster)`: a fresh namespace, `restricted` unless told otherwise; gone after the test."""
+    """`make_place(cluster)`: a fresh namespace, `restricted` unless told otherwise; without services after the test."""
     made: list[Place] = []
 
     def make(cluster: Cluster, security: PodSecurity = PodSecurity.Restricted) -> Place:
@@ -169,4 +169,4 @@ def make_place(eventually: Eventually) -> Iterator[Callable[..., Place]]:
 
     yield make
     for place in made:
-        place.delete()
+        place.empty()

@@ -2,13 +2,14 @@
 
 import json
 import ssl
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,16 @@ from testbed.errors import TestbedError
 
 class NotThere(TestbedError):
     """The server answers that there is no such object or kind."""
+
+
+class Connections(threading.local):
+    """Those of a thread, by server and its CA. To shake hands takes both sides more time than most answers."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, Path], HTTPConnection] = {}
+
+
+CONNECTIONS = Connections()
 
 
 @dataclass(frozen=True)
@@ -53,23 +64,68 @@ class Api:
     def delete(self, path: str, timeout: float = 60.0) -> None:
         """Delete the object at `path`, without waiting for its end. One that is not there is fine."""
         with suppress(NotThere):
-            self._answer("DELETE", path, None, "", timeout)
+            self._said("DELETE", path, None, "", timeout)
 
     def _answer(self, method: str, path: str, body: Any, content: str, timeout: float) -> Any:
+        try:
+            return json.loads(self._said(method, path, body, content, timeout))
+        except ValueError as e:
+            raise TestbedError(f"{method} {path}: {e}") from e
+
+    def _said(self, method: str, path: str, body: Any, content: str, timeout: float) -> str:
+        """The answer's text, of which a deletion reads nothing: it may be deeper than Python parses."""
         headers = {"Authorization": f"Bearer {self.token}"} | ({"Content-Type": content} if content else {})
         data = json.dumps(body).encode() if body is not None else None
-        request = urllib.request.Request(self.server + path, data, headers, method=method)
-        context = ssl.create_default_context(cafile=str(self.ca))
         try:
-            with urllib.request.urlopen(request, timeout=timeout, context=context) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as e:
-            refused = e.read().decode(errors="replace")
-            said = json.loads(refused) if refused.startswith("{") else {"reason": e.code, "message": refused}
-            kind = NotThere if e.code == HTTPStatus.NOT_FOUND else TestbedError
-            raise kind(f"Error from server ({said.get('reason')}): {said.get('message')}") from e
-        except (OSError, HTTPException, ValueError) as e:  # nothing listens, or it ended amid its answer
+            status, text = self._exchange(method, path, data, headers, timeout)
+        except (OSError, HTTPException) as e:  # nothing listens, or it ended amid its answer
             raise TestbedError(f"{method} {path}: {e}") from e
+        if status >= HTTPStatus.BAD_REQUEST:
+            said = json.loads(text) if text.startswith("{") else {"reason": status, "message": text}
+            kind = NotThere if status == HTTPStatus.NOT_FOUND else TestbedError
+            raise kind(f"Error from server ({said.get('reason')}): {said.get('message')}")
+        return text
+
+    def _exchange(
+        self, method: str, path: str, data: bytes | None, headers: dict[str, str], timeout: float
+    ) -> tuple[int, str]:
+        """Over this thread's connection; over a new one where the server has ended it."""
+        connection = CONNECTIONS.kept.pop((self.server, self.ca), None)
+        if connection is not None:
+            try:
+                return self._over(connection, method, path, data, headers, timeout)
+            except TimeoutError:
+                raise
+            except (OSError, HTTPException):
+                pass
+        return self._over(self._opened(), method, path, data, headers, timeout)
+
+    def _over(
+        self,
+        connection: HTTPConnection,
+        method: str,
+        path: str,
+        data: bytes | None,
+        headers: dict[str, str],
+        timeout: float,
+    ) -> tuple[int, str]:
+        connection.timeout = timeout
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout)
+        try:
+            connection.request(method, path, data, headers)
+            answer = connection.getresponse()
+            said = answer.read().decode(errors="replace")
+        except BaseException:
+            connection.close()
+            raise
+        CONNECTIONS.kept[self.server, self.ca] = connection
+        return answer.status, said
+
+    def _opened(self) -> HTTPConnection:
+        """Not connected yet."""
+        context = ssl.create_default_context(cafile=str(self.ca))
+        return HTTPSConnection(self.server.removeprefix("https://"), context=context)
 
     def create(self, path: str, bodies: Iterable[Any], timeout: float = 30.0) -> None:
         """Makes objects in the collection at `path` over one connection. `TestbedError` with the server's words."""

@@ -93,7 +93,7 @@ def open_place(sim: Cluster, running_operator: Operator) -> Iterator[Callable[[]
 
     yield make
     for place in made:
-        place.delete()
+        place.empty()
         sim.kubectl("delete", "persistentvolume", place.namespace, "--wait=false")
 
 

@@ -14,7 +14,7 @@ from tests.api.operator.process import Operator
 from tests.audit import Audit
 from tests.clusters import own_cluster
 from tests.eventually import Eventually
-from tests.places import LABEL, Place
+from tests.places import KINDS, LABEL, Place
 
 MakePlace = Callable[..., Place]
 WITHOUT_KEEP = ("crds.keep=false", "crds.deleteServicesToo=true")
@@ -83,6 +83,12 @@ def objects(place: Place) -> list[str]:
     return place.names(",".join(kinds))
 
 
+def nothing_is_left(place: Place) -> bool:
+    """Of any kind. Which kinds there are only two processes of kubectl say, so the usual ones are asked for first."""
+    usual = ",".join(KINDS.keys() - {"gisvc"})
+    return not place.names(usual) and not objects(place)
+
+
 def test_uninstall_takes_the_operator_and_leaves_the_services_and_the_crd(
     release: Release, make_place: MakePlace, tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -140,7 +146,7 @@ def test_without_the_keep_policy_and_with_consent_everything_goes(
     assert {"deployment.apps/demo", "service/demo", "serviceaccount/demo"} <= set(objects(place))
     for command in commands(warning):
         release.cluster.kubectl(*command, timeout=GARBAGE_LIMIT)
-    eventually(lambda: not objects(place))
+    eventually(lambda: nothing_is_left(place))
     release.uninstall()
     eventually(release.crd_is_gone)
 
@@ -156,7 +162,7 @@ def test_what_stays_of_the_services_after_their_crd_goes_by_its_label(
     eventually(release.crd_is_gone)
     (command,) = [words for words in commands(UNINSTALL) if words[0] == "delete" and LABEL in words]
     release.cluster.kubectl(*command)
-    eventually(lambda: not objects(place))
+    eventually(lambda: nothing_is_left(place))
 
 
 def test_what_helm_3_installed_helm_4_upgrades(tmp_path: Path, eventually: Eventually) -> None:

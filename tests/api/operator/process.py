@@ -52,12 +52,13 @@ def grant(cluster: Cluster, user: str = USER, namespace: str | None = None) -> N
 
 def serve(place: Place, foreign: Foreign) -> None:
     """Install the CRD of others; objects of it can be made then."""
-    kubectl, group = place.cluster.kubectl, foreign.crd.partition(".")[2]
-    kubectl("apply", "--server-side", "-f", str(foreign.manifest()))
+    cluster, (plural, _, group) = place.cluster, foreign.crd.partition(".")
+    cluster.kubectl("apply", "--server-side", "-f", str(foreign.manifest()))
 
     def found() -> bool:
         """Not `kubectl wait`, which fails where the conditions are not written yet; and discovery follows them."""
-        return foreign.crd in kubectl("api-resources", f"--api-group={group}", "-o", "name").split()
+        version = cluster.read(f"/apis/{group}")["preferredVersion"]["groupVersion"]
+        return plural in {one["name"] for one in cluster.read(f"/apis/{version}")["resources"]}
 
     Eventually(lambda: [place.cluster])(found)
 

@@ -1,6 +1,7 @@
 """Watches that tell nothing any more: found out by the resync, and a reason to restart; and a namespace that goes."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,8 @@ def test_a_namespace_that_is_deleted_takes_its_services_without_a_word(
     eventually(place.reached("WorkloadAvailable", "False", "Starting"))
     errors = operator.metric('controller_runtime_reconcile_errors_total{controller="inferenceservice"}')
     place.delete()
-    eventually(lambda: place.namespace not in place.cluster.kubectl("get", "namespaces", "-o", "name"))
+    namespaces = partial(place.cluster.read, "/api/v1/namespaces")
+    eventually(lambda: place.namespace not in {one["metadata"]["name"] for one in namespaces()["items"]})
     eventually(operator.idle)
     assert operator.metric('controller_runtime_reconcile_errors_total{controller="inferenceservice"}') == errors
     assert f"{place.namespace}/demo: " not in "".join(
