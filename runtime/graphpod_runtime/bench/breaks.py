@@ -18,7 +18,7 @@ from graphpod_runtime.bench.figures.result import BreakCost
 from graphpod_runtime.bench.figures.workload import Workload
 from graphpod_runtime.engine.capture.capturer import no_collector
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
-from graphpod_runtime.engine.start.starter import Started
+from graphpod_runtime.engine.start.started import Started
 from graphpod_runtime.graphs.capture_errors import CaptureSite
 from graphpod_runtime.graphs.captured_graph import FullGraph
 from graphpod_runtime.graphs.full import capture_full

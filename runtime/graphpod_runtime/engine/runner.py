@@ -7,7 +7,6 @@ or the fallback, a hook on the model's body counts passes that really ran eagerl
 
 from collections.abc import Callable
 from collections.abc import Sequence as List
-from functools import partial
 from typing import Any
 
 import torch
@@ -39,7 +38,8 @@ from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBa
 from graphpod_runtime.engine.schedule.drafting import DraftsYielded
 from graphpod_runtime.engine.speculation_metrics import SpeculationMetrics
 from graphpod_runtime.engine.start.device_state import LoadModel
-from graphpod_runtime.engine.start.starter import Started, Starter
+from graphpod_runtime.engine.start.started import Started
+from graphpod_runtime.engine.start.starter import Starter
 from graphpod_runtime.kernels.sampling.draw import drawer_for
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.wire.counters import Counters
@@ -105,8 +105,8 @@ class Runner:
         self.host_tier = self._engine.host_tier
         self._step = self._decode
         if isinstance(self._engine.seats, DraftingSeats):
-            now = partial(Moment, self._stream)
-            self._step = Verification(self._engine.seats, self._sampler, self._slot_tokens, now, self._run).step
+            parts = self._engine.seats, self._sampler, self._slot_tokens, self._stream, self._run
+            self._step = Verification(*parts).step
             self._speculation = SpeculationMetrics(self.counters, self.config.features)
             self._draft_model, self._head = self._engine.seats.draft_model, self._engine.seats.head
         if self._draft_model is not None:

@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -36,25 +36,18 @@ from graphpod_policy.limits import least_context
 from graphpod_policy.resolution.resolve import chunk_there
 from graphpod_policy.start.can_start import context_too_long, policy_refused
 from graphpod_policy.start.footprint import largest_sizes
-from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.base.errors import CompileFailed, DeviceFailed
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.cache.cells import quantises
-from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.cache_folder import folder_of
 from graphpod_runtime.compiled.jit import imported_beside
 from graphpod_runtime.engine.capture.capturer import Capturer
 from graphpod_runtime.engine.capture.debug import FaultKind, Mode, Switches
-from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
-from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.graph_choice import Ladder, gates_of
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
-from graphpod_runtime.engine.forward.passes import Pass
-from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.forward.sampling.logprobs import of_hidden, rows_at_once
-from graphpod_runtime.engine.forward.seats import Seats
 from graphpod_runtime.engine.start import fulfilled_duties, kv_sizing
 from graphpod_runtime.engine.start.degrade import DegradingCapture
 from graphpod_runtime.engine.start.device import place_of
@@ -68,6 +61,7 @@ from graphpod_runtime.engine.start.measured_limits import MeasuredLimits
 from graphpod_runtime.engine.start.node import model_of, node_of
 from graphpod_runtime.engine.start.rehearsed_sampling import rehearsed
 from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of, model_facts
+from graphpod_runtime.engine.start.started import Started
 from graphpod_runtime.models.heads.draft_head import DraftHead
 from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
@@ -87,28 +81,6 @@ logger = logging.getLogger("graphpod.engine")
 
 ALIVE_SECONDS = 1.0
 """Between two reports of the same stage and size, at least."""
-
-
-@dataclass(slots=True)
-class Started:
-    """A Ready engine's parts."""
-
-    model: Model
-    device: torch.device
-    attention: AttentionBackend
-    capturer: Capturer
-    passes: dict[Phase, Pass]
-    seats: Seats | DraftingSeats
-    graphs: dict[Phase, PhaseGraphs]
-    captured: dict[Phase, PhaseCapture]
-    """What they were captured from."""
-    ladders: dict[Phase, Ladder]
-    modes: frozenset[Mode]
-    """Debug modes."""
-    cache: CompileCache | None
-    """Of what is compiled; None: nothing is."""
-    host_tier: HostTier | None
-    """Of the KV cache; None: it was not asked for, or has no memory."""
 
 
 class Starter:

@@ -5,6 +5,7 @@ from collections.abc import Sequence as List
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from graphpod_runtime.base.inputs import Inputs
@@ -24,8 +25,8 @@ class Verification:
     seats: DraftingSeats
     sampler: Sampler
     slot_tokens: Tensor
-    now: Callable[[], Moment]
-    """In the device's line of work."""
+    stream: torch.cuda.Stream | None
+    """Of a GPU."""
     run: Callable[[Inputs, Moment], tuple[tuple[Any, ...], Ran]]
     """One pass over rows, which began then."""
 
@@ -34,7 +35,7 @@ class Verification:
         if given is not None:
             raise ValueError("a step over drafts goes on from its own tokens, and others were given")
         assert isinstance(batch, DraftBatch), "an engine with drafts plans no other"
-        began = self.now()
+        began = Moment(self.stream)
         inputs = self.seats.step(batch)
         (logits, chosen, *states), ran = self.run(inputs, began)
         members, history = self.sampler.batch(batch.by_row(batch.sequences)), None
