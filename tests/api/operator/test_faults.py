@@ -21,7 +21,7 @@ CREATE_TO_READY = len(KINDS) + 8
 """Writes that a service may cost from its creation on (contract 9)."""
 LOST_WATCH_LIMIT = 120.0
 """Seconds after which a watch that tells nothing has been replaced: it is waited 70 for a sign of life."""
-LATE_SECONDS = 5.0
+LATE_SECONDS = 10.0
 WATCHES = frozenset({Verb.WATCH})
 READS = frozenset({Verb.GET, Verb.LIST})
 
