@@ -45,6 +45,7 @@ def running_operator(
         crd_cluster, admin_ports.url, tmp_path_factory.mktemp("operator") / "log", arguments=("--allowed={}",)
     )
     operator.start()
+    Eventually(logs=[operator.log])(operator.idle, timeout=60)  # one that is ended before it hears signals dies of them
     yield operator
     operator.pause()
     assert "Traceback" not in operator.log.read_text(), operator.tail()
