@@ -8,6 +8,7 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.observe.observed_state import Observed
 from graphpod_operator.plan.weights import PlannedDownload, Weights
 from graphpod_operator.status.finding import Finding
+from graphpod_policy.units import size
 
 GIB = 2**30
 MIB = 2**20
@@ -57,11 +58,6 @@ def progress(report: FetchReport) -> str:
     if report.seconds_left is not None:
         parts.append(f"about {_time(report.seconds_left)} left")
     return ", ".join(parts)
-
-
-def size(count: int) -> str:
-    """Bytes as people read them."""
-    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / MIB:.1f} MiB"
 
 
 def _of(done: int, total: int) -> str:

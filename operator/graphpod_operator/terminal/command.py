@@ -1,4 +1,4 @@
-"""The arguments of `graphpod top` and `graphpod why`; both run without the operator, with the user's own rights."""
+"""The arguments of `graphpod top`, `why` and `models`; they run without the operator, with the user's own rights."""
 
 from __future__ import annotations
 
@@ -29,10 +29,16 @@ One page about a service: verdict, the next step as a command, conditions, graph
 Exit codes: 0: Ready as planned. 2: the cluster or an argument cannot be used. 3: Ready, but something is less than
 requested, or a newer plan is offered. 4: not Ready.
 """
+MODELS = """\
+A table of downloaded weights: claim, folder, source, commit, size, and the services that use them.
+
+A folder is listed once it is complete, or while a service waits for it. Needs the rights to list claims and services.
+Exit codes: 0; 2 where the cluster or an argument cannot be used.
+"""
 
 
 def add(commands: Any) -> None:
-    """The arguments of both commands."""
+    """The arguments of the commands."""
     top = _command(commands, "top", "show what services do, as a live table", TOP)
     top.add_argument("-A", "--all-namespaces", action="store_true", help="services of all namespaces")
     top.add_argument(
@@ -49,6 +55,10 @@ def add(commands: Any) -> None:
     why = _command(commands, "why", "show why a service is not Ready, and the next step", WHY)
     why.add_argument("service", metavar=f"{SHORT_NAME}/NAME", help="the service")
     why.set_defaults(run=_why)
+
+    models = _command(commands, "models", "show what claims hold of downloaded weights", MODELS)
+    models.add_argument("-A", "--all-namespaces", action="store_true", help="claims of all namespaces")
+    models.set_defaults(run=_models)
 
 
 def _command(commands: Any, name: str, help: str, description: str) -> argparse.ArgumentParser:
@@ -90,6 +100,16 @@ def _why(arguments: argparse.Namespace) -> int:
         from graphpod_operator.terminal import why
 
         return why.run(arguments, name)
+    except InputError as mistake:
+        return _complain(mistake)
+
+
+def _models(arguments: argparse.Namespace) -> int:
+    try:
+        _prepare(arguments)
+        from graphpod_operator.terminal import models
+
+        return models.run(arguments)
     except InputError as mistake:
         return _complain(mistake)
 

@@ -1,4 +1,4 @@
-"""The objects that both commands read from the API server, with the rights of the user."""
+"""The objects that the commands read from the API server, with the rights of the user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import msgspec
 
 from graphpod_operator.api.names import KIND, OWNER_LABEL, SHORT_NAME
 from graphpod_operator.cache.child import Child
+from graphpod_operator.cache.claim import Claim
 from graphpod_operator.cache.pod import Pod
+from graphpod_operator.cache.service import Service
 from graphpod_operator.explain.input_error import InputError
 from graphpod_operator.kube import connection
 from graphpod_operator.kube.client import KubernetesCluster
@@ -40,6 +42,16 @@ async def services(wire: Connection, namespace: str | None) -> list[ServiceState
     """The services of one namespace or (None) of all, in order. Raises ApiError."""
     found = await KubernetesCluster(wire).list(Resource.InferenceService, namespace, "", ServiceState.of)
     return sorted(found.items, key=lambda one: (one.namespace, one.name))
+
+
+async def whole_services(wire: Connection, namespace: str | None) -> tuple[Service, ...]:
+    """The same with their specs. Raises ApiError."""
+    return (await KubernetesCluster(wire).list(Resource.InferenceService, namespace, "", Service.of)).items
+
+
+async def claims(wire: Connection, namespace: str | None) -> tuple[Claim, ...]:
+    """The claims of one namespace or (None) of all, with what is known of their folders. Raises ApiError."""
+    return (await KubernetesCluster(wire).list(Resource.PersistentVolumeClaim, namespace, "", Claim.of)).items
 
 
 async def service(wire: Connection, namespace: str, name: str) -> Raw:
