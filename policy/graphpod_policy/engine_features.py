@@ -53,8 +53,8 @@ FEATURES: tuple[Feature, ...] = (
         "several GPUs",
         "spec.resources.limits[nvidia.com/gpu]",
         False,
-        lambda f: f.gpus > 1 and f.gpus,
-        instead="ask for one",
+        lambda f: f.gpus > f.tensor and f.gpus,
+        instead="ask for one for each rank of spec.parallelism.tensor",
     ),
     Feature("speculative decoding", "spec.engine.speculative", True, lambda f: f.speculative),
     Feature(
@@ -111,7 +111,7 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature("deterministic mode", "spec.engine.deterministic", False, lambda f: f.deterministic),
     Feature("disaggregated role", "spec.role", False, lambda f: f.role is not Role.Both and f.role),
-    Feature("tensor parallelism", "spec.parallelism.tensor", False, lambda f: f.tensor > 1 and f.tensor),
+    Feature("tensor parallelism", "spec.parallelism.tensor", True, lambda f: f.tensor > 1 and f.tensor),
     Feature("pipeline parallelism", "spec.parallelism.pipeline", False, lambda f: f.pipeline > 1 and f.pipeline),
     Feature("several nodes", "spec.parallelism.nodes", False, lambda f: f.nodes > 1 and f.nodes),
     Feature(

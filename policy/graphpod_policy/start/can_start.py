@@ -79,6 +79,7 @@ def can_start(
     if model is not None and model.not_built is not None:
         found.append(Obstacle.of(ExitCode.ModelUnsupported, f"{config.model.name}: {model.not_built}"))
     found += _parallelism(config, model)
+    found += _not_by_ranks(config, model)
     found += context_too_long(config, model)
     if model is not None and (misfit := draft_misfit(config, model)) is not None:
         found.append(misfit)
@@ -133,7 +134,7 @@ def _parallelism(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
     spread = config.features
     ranks, gpus = spread.tensor * spread.pipeline, max(1, spread.gpus * spread.nodes)
     problems = []
-    if gpus % ranks:
+    if gpus % ranks and spread.device is Device.Cuda:
         problems.append(f"tensor {spread.tensor} and pipeline {spread.pipeline} make {ranks} ranks for {gpus} GPUs")
     if spread.expert > 1 and spread.tensor % spread.expert and spread.expert % spread.tensor:
         problems.append(f"expert {spread.expert} and tensor {spread.tensor}: neither divides the other")
@@ -141,6 +142,7 @@ def _parallelism(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
         for count, name, parts, size in (
             (model.heads, "attention heads", "tensor", spread.tensor),
             (model.intermediate, "columns of an MLP", "tensor", spread.tensor),
+            (model.vocab, "tokens of the vocabulary", "tensor", spread.tensor),
             (model.layers, "layers", "pipeline", spread.pipeline),
             (model.experts, "experts", "expert", spread.expert),
         ):
@@ -152,6 +154,30 @@ def _parallelism(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
             problems.append(f"expert {spread.expert}, and the model has no experts")
     for problem in problems:
         yield Obstacle.of(ExitCode.ParallelismInvalid, f"spec.parallelism: {problem}")
+
+
+def _not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
+    """What several ranks do not have yet."""
+    features, fp8 = config.features, model is not None and bool(model.fp8_weights)
+    if features.tensor == 1:
+        return
+    for asked, field, what, instead in (
+        (features.speculative, "spec.engine.speculative", "speculative decoding", "remove it"),
+        (features.host_cache_bytes, "spec.engine.hostCache", "a host KV cache", "remove it"),
+        (features.quantization is Quantization.Fp8 or fp8, "spec.engine.quantization", "FP8 weights", "use plain ones"),
+        (
+            model is not None and model.path is ModelPath.Transformers,
+            "spec.model",
+            "a model that transformers computes",
+            "serve one of our own families",
+        ),
+    ):
+        if asked:
+            yield Obstacle.of(
+                ExitCode.FeatureNotBuilt,
+                f"{field}: {what} with spec.parallelism.tensor {features.tensor} is not built in this version",
+                f"{instead}, or set spec.parallelism.tensor: 1",
+            )
 
 
 def context_too_long(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:

@@ -55,9 +55,10 @@ def pages_of(config: EngineConfig, tokens: int) -> int:
 
 
 def page_bytes(config: EngineConfig, model: ModelFacts) -> int:
-    """One page: keys and values of every layer, those of a draft model, too."""
+    """One page on one device: keys and values of every layer, those of a draft model, too."""
     element = 1 if config.features.kv_cache_dtype is KvCacheDtype.Fp8 else DTYPE_BYTES[config.element]
-    own = 2 * model.layers * config.page_size * model.kv_heads * model.head_dim * element
+    kv_heads = max(1, model.kv_heads // config.features.tensor)
+    own = 2 * model.layers * config.page_size * kv_heads * model.head_dim * element
     return own if model.draft is None else own + page_bytes(config, model.draft)
 
 

@@ -54,6 +54,7 @@ class AsyncEngine:
         drafts_max_batch: int | None = None,
         host_cache: int | None = None,
         prefill_budget: int | None = None,
+        tensor_parallel: int = 1,
     ) -> None:
         """Reads the folder; `start` does the rest. Arguments and errors are those of Engine."""
         self._settings = Settings.of(
@@ -61,6 +62,7 @@ class AsyncEngine:
             max_model_len=max_model_len, max_batch=max_batch, prefill=prefill, decode=decode, speculative=speculative,
             draft_tokens=draft_tokens, draft_model=draft_model,
             drafts_max_batch=drafts_max_batch, host_cache=host_cache, prefill_budget=prefill_budget,
+            tensor_parallel=tensor_parallel,
         )  # fmt: skip
         self._requests: ThreadEngine | None = None
         self._ownership: Ownership | None = None
@@ -198,10 +200,10 @@ class AsyncEngine:
 
     def _ready_runner(self) -> "Runner":
         """In the thread: imports torch, which takes seconds."""
-        from graphpod_runtime.engine.runner import Runner
+        from graphpod_runtime.engine.ranks.start import runner_of
         from graphpod_runtime.engine.start.start_log import StartLog
 
-        runner = Runner(self._settings.config, StartLog(log.info).note)
+        runner = runner_of(self._settings.config, StartLog(log.info).note)
         runner.start()
         return runner
 

@@ -54,18 +54,19 @@ class Engine:
         drafts_max_batch: int | None = None,
         host_cache: int | None = None,
         prefill_budget: int | None = None,
+        tensor_parallel: int = 1,
         report: Callable[[Report], None] | None = None,
     ) -> None:
         """Loads, captures and checks; returns when Ready. `model` is a folder, `max_model_len` tokens, `max_batch`
         sequences; `quantization` is what plain weights become; with `speculative`, `draft_tokens` follow each token in
         batches of up to `drafts_max_batch`, and `draft_model` is the folder of a DraftModel; `host_cache` is bytes of
-        host memory for KV pages, `prefill_budget` tokens of a prefill pass between two decode steps. Or `config` says
-        all of it.
+        host memory for KV pages, `prefill_budget` tokens of a prefill pass between two decode steps;
+        `tensor_parallel` GPUs share the model. Or `config` says all of it.
 
         ValueError for arguments that contradict each other, LocalError, TokenizerInvalid or DefaultsInvalid for what is
         wrong with the folder, StartFailure for a start that fails.
         """
-        from graphpod_runtime.engine.runner import Runner
+        from graphpod_runtime.engine.ranks.start import runner_of
         from graphpod_runtime.engine.start.start_log import StartLog
 
         self._settings = Settings.of(
@@ -73,12 +74,13 @@ class Engine:
             max_model_len=max_model_len, max_batch=max_batch, prefill=prefill, decode=decode, speculative=speculative,
             draft_tokens=draft_tokens, draft_model=draft_model,
             drafts_max_batch=drafts_max_batch, host_cache=host_cache, prefill_budget=prefill_budget,
+            tensor_parallel=tensor_parallel,
         )  # fmt: skip
         self._closed = False
         self._ownership = Ownership.of_callers_thread()
         try:
             with TURNS:
-                self._runner = Runner(self._settings.config, report or StartLog(log.info).note)
+                self._runner = runner_of(self._settings.config, report or StartLog(log.info).note)
                 self._runner.start()
                 self._requests = TurnedEngine(self._runner)
         except BaseException:

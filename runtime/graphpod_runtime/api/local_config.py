@@ -61,6 +61,8 @@ class LocalOptions:
     drafts_max_batch: int | None = None
     host_cache: int | None = None
     """Bytes."""
+    tensor_parallel: int = 1
+    """Ranks."""
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "LocalOptions":
@@ -81,6 +83,7 @@ class LocalOptions:
             draft_model=options.draft_model,
             drafts_max_batch=options.drafts_max_batch,
             host_cache=options.host_cache,
+            tensor_parallel=options.tensor_parallel,
         )
 
 
@@ -155,6 +158,13 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             metavar="SIZE",
             help="host memory for KV pages that leave the KV cache, as 32Gi; default: none",
         ),
+        parser.add_argument(
+            "--tensor-parallel",
+            type=number(int, 1, 64),
+            default=1,
+            metavar="RANKS",
+            help="GPUs that share the model, each with a part of every layer; on a CPU processes; default: 1",
+        ),
     )
 
 
@@ -180,7 +190,8 @@ def local_config(
     device = _device(options.device, find_gpus, say)
     features = Features(
         device=device,
-        gpus=1 if device is Device.Cuda else 0,
+        gpus=options.tensor_parallel if device is Device.Cuda else 0,
+        tensor=options.tensor_parallel,
         max_model_len=options.max_model_len,
         max_batch=options.max_batch,
         quantization=options.quantization,

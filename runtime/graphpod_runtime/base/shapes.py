@@ -1,6 +1,6 @@
 """Sizes and element types of a model, from which memory, kernels and attention are sized."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -85,6 +85,19 @@ class ModelShape:
     """Whether the first layer's attention reads its input without a norm: that of an EAGLE head."""
     scheme: Fp8Scheme | None = None
     """Of the matrices of layers that are in FP8; None: all are plain."""
+    part: "Part | None" = None
+    """Of what model this is a rank's part; None: it is whole. Vocabulary and hidden size are those of the model."""
+
+    def split(self, rank: int, ranks: int) -> "ModelShape":
+        """The part of `rank`, which has its share of heads and of the MLP's columns. Ranks share a key-value head where
+        there are fewer of these. All of it must divide."""
+        return replace(
+            self,
+            heads=self.heads // ranks,
+            kv_heads=max(1, self.kv_heads // ranks),
+            intermediate=self.intermediate // ranks,
+            part=Part(self, rank, ranks),
+        )
 
     def window(self, layer: int) -> int | None:
         """That of `layer`."""
@@ -108,6 +121,14 @@ class ModelShape:
     def softmax_scale(self) -> float:
         """`attention_scale`, or its default."""
         return self.head_dim**-0.5 if self.attention_scale is None else self.attention_scale
+
+
+class Part(NamedTuple):
+    """What a rank has of a model."""
+
+    whole: ModelShape
+    rank: int
+    ranks: int
 
 
 class KvScale(NamedTuple):

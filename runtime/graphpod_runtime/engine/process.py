@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,9 +23,11 @@ from graphpod_policy import Device, EngineConfig, ExitCode
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine import head_start
 from graphpod_runtime.engine.loop import AWAKE_SECONDS, Loop, Runner
+from graphpod_runtime.engine.pulse import Pulse
+from graphpod_runtime.engine.ranks.others import Others
 from graphpod_runtime.engine.start.start_log import StartLog
 from graphpod_runtime.grammar.vocabulary import GrammarsUnavailable
-from graphpod_runtime.wire.messages import CounterSnapshot, Fatal, Heartbeat, Warmup
+from graphpod_runtime.wire.messages import CounterSnapshot, Fatal, Warmup
 from graphpod_runtime.wire.socket import BEAT, WIRE, EngineEnd
 
 if TYPE_CHECKING:
@@ -32,26 +35,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("graphpod.engine")
 
-BEAT_SECONDS = 1.0
 CORES_TO_SPARE = 4
 """Processors with which one may be kept awake: the front, the driver and the loop have one each."""
 
 MakeRunner = Callable[[EngineConfig, "Callable[[Report], None]", float], Runner]
-
-
-class Pulse:
-    """The last progress, written by the working thread and sent by the heart's."""
-
-    def __init__(self) -> None:
-        self._latest = (time.monotonic(), "Import")
-
-    def beat(self, stage: str) -> None:
-        """Progress was made at `stage`."""
-        self._latest = (time.monotonic(), stage)
-
-    def heartbeat(self) -> Heartbeat:
-        """What to send now."""
-        return Heartbeat(*self._latest)
 
 
 def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = None) -> int:
@@ -66,20 +53,27 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
     options = parser.parse_args(arguments)
 
     pulse = Pulse()
-    _start_thread("heart", lambda: _beat(options.wire, pulse))
     _start_thread("front-watch", _leave_with_the_front)
     link = EngineEnd(options.wire, WIRE)
+    others: Others | None = None
     try:
         config = EngineConfig.parse(options.config.read_bytes())
         head_start.begin(config)
-        _serve(config, link, pulse, make_runner or _real_runner, began)
+        if config.features.tensor > 1:
+            others = Others(config, options.wire)
+        _start_thread("heart", lambda: _beat(options.wire, pulse, others))
+        _serve(config, link, pulse, make_runner or partial(_real_runner, others), began)
     except StartFailure as failure:
         link.send([Fatal(failure.reason, failure.message, failure.code)])
         return failure.code
     except Exception as error:
         log.exception("the engine cannot go on")
-        link.send([Fatal(ExitCode.EngineDied.name, f"{type(error).__name__}: {error}", ExitCode.EngineDied)])
-        return ExitCode.EngineDied
+        fatal = Fatal(ExitCode.EngineDied.name, f"{type(error).__name__}: {error}", ExitCode.EngineDied)
+        if others is not None:
+            fatal = others.cause() or fatal
+            others.abandon()
+        link.send([fatal])
+        return fatal.code
     finally:
         link.close()
     return ExitCode.Drained
@@ -108,17 +102,31 @@ def _serve(config: EngineConfig, link: EngineEnd, pulse: Pulse, make_runner: Mak
     loop.run()
 
 
-def _real_runner(config: EngineConfig, report: "Callable[[Report], None]", began: float) -> Runner:
-    from graphpod_runtime.engine.runner import Runner as TorchRunner  # imports torch: the heart beats already
+def _real_runner(
+    others: Others | None, config: EngineConfig, report: "Callable[[Report], None]", began: float
+) -> Runner:
+    # These import torch: the heart beats already.
+    if others is not None:
+        from graphpod_runtime.engine.ranks.leading import LeadingRunner
+
+        return LeadingRunner(config, report, began, others)
+    from graphpod_runtime.engine.runner import Runner as TorchRunner
 
     return TorchRunner(config, report, began)
 
 
-def _beat(folder: Path, pulse: Pulse) -> None:
+def _beat(folder: Path, pulse: Pulse, others: Others | None) -> None:
+    """Beats, until one of the `others` is in trouble: this rank may wait for it in a collective and cannot end by
+    itself."""
     end = EngineEnd(folder, BEAT)
-    while True:
+    while others is None or others.trouble is None:
         end.send([pulse.heartbeat()])
-        time.sleep(BEAT_SECONDS)
+        pulse.wait()
+    if (fatal := others.wait_for_trouble()) is not None:
+        others.kill()
+        end.send([fatal])
+        end.close()
+        os._exit(fatal.code)
 
 
 def _leave_with_the_front() -> None:

@@ -42,6 +42,8 @@ from graphpod_runtime.engine.start.started import Started
 from graphpod_runtime.engine.start.starter import Starter
 from graphpod_runtime.kernels.sampling.draw import drawer_for
 from graphpod_runtime.models.loader import load_model
+from graphpod_runtime.ranks.agreement import ALONE, Ranks
+from graphpod_runtime.ranks.collectives import from_first_rank
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.report import Report
 
@@ -61,10 +63,12 @@ class Runner:
         report: Callable[[Report], None],
         started_at: float | None = None,
         load: LoadModel = load_model,
+        ranks: Ranks = ALONE,
     ) -> None:
         """`started_at`: time.time() when the process began, for the Import stage; None leaves that stage out."""
         self.counters = Counters()
-        self._starter = Starter(config, report, self.counters, started_at, load)
+        self._starter = Starter(config, report, self.counters, started_at, load, ranks)
+        self._several = ranks.count > 1
         self.config = self._starter.config
         self._backend: Backend = self._starter.backend
         self.counters.start_at_zero(self._backend)
@@ -165,6 +169,9 @@ class Runner:
         if members.masked and tokens is not chosen:
             # A draw says NOT_FINITE of every row without a greedy token.
             tokens = torch.where(chosen < 0, chosen, tokens)
+        if self._several:
+            # The first rank alone knows how requests choose.
+            tokens = from_first_rank(tokens)
         kept, seats = tokens if forwarded.given is None else _on(tokens.device, forwarded.given), self._engine.seats
         seated = seats.keep(kept, forwarded.states) if isinstance(seats, DraftingSeats) else seats.keep(kept)
         if members.scored:

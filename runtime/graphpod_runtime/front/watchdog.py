@@ -13,6 +13,8 @@ from graphpod_runtime.wire.messages import Heartbeat
 
 FLOOR_SECONDS = 60.0
 FACTOR = 3.0
+SILENT_SECONDS = 20.0
+"""Of the first of several ranks, whose heart beats whatever it does: it is stopped, and so are the others."""
 
 
 class Watchdog:
@@ -25,7 +27,8 @@ class Watchdog:
         self._clock = clock
         self._heard = ("Import", clock())
         """The stage and the last progress: one value, because probes read it on a thread of their own."""
-        self._turned = clock()
+        self._turned = self._beat = clock()
+        self._silent_seconds = SILENT_SECONDS if plan.features.tensor > 1 else None
         self.limits = _limits(plan)
         """Seconds without progress that each stage may take."""
         if model is not None:
@@ -34,7 +37,7 @@ class Watchdog:
 
     def heard(self, beat: Heartbeat) -> None:
         """A heartbeat has come."""
-        self._heard = (beat.stage, max(self._heard[1], beat.progress))
+        self._heard, self._beat = (beat.stage, max(self._heard[1], beat.progress)), self._clock()
 
     def turned(self) -> None:
         """The event loop of the API and the wire goes on."""
@@ -48,6 +51,9 @@ class Watchdog:
     def stuck(self) -> str | None:
         """What is stuck, for how long and beyond which limit; None when all is well."""
         stage, progress = self._heard
+        mute = self._clock() - self._beat
+        if self._silent_seconds is not None and mute > self._silent_seconds:
+            return f"rank 0 stands still at {stage}: no beat of its heart for {mute:.0f} s"
         silent, limit = self._clock() - progress, self.limits.get(stage, FLOOR_SECONDS)
         if silent <= limit:
             return None

@@ -15,9 +15,11 @@ from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.models.layer_functions import Forms, LayerFunctions
 from graphpod_runtime.models.norm import RmsNorm
+from graphpod_runtime.models.parts import cuts_of, embedded, vocabulary_rows
 from graphpod_runtime.models.rope import rope_tables
-from graphpod_runtime.models.tensor_destination import Destination, Target
+from graphpod_runtime.models.tensor_destination import WHOLE, Cut, Destination, Target
 from graphpod_runtime.models.weights.weight import Weight, weight_of
+from graphpod_runtime.ranks.collectives import columns_of_ranks
 
 
 class Linear(nn.Module):
@@ -107,19 +109,21 @@ class DecoderLayer(nn.Module):
         """For each tensor name of a checkpoint behind the layer's prefix: where it goes."""
         shape, targets = self.shape, dict[str, Destination]()
         q_rows, kv_rows = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        for name, linear, first, rows in (
-            ("self_attn.q_proj", self.qkv, 0, q_rows),
-            ("self_attn.k_proj", self.qkv, q_rows, kv_rows),
-            ("self_attn.v_proj", self.qkv, q_rows + kv_rows, kv_rows),
-            ("self_attn.o_proj", self.out, 0, shape.hidden),
-            ("mlp.gate_proj", self.gate_up, 0, shape.intermediate),
-            ("mlp.up_proj", self.gate_up, shape.intermediate, shape.intermediate),
-            ("mlp.down_proj", self.down, 0, shape.hidden),
+        cuts = cuts_of(shape)
+        for name, linear, first, rows, cut in (
+            ("self_attn.q_proj", self.qkv, 0, q_rows, cuts.rows),
+            ("self_attn.k_proj", self.qkv, q_rows, kv_rows, cuts.kv_rows),
+            ("self_attn.v_proj", self.qkv, q_rows + kv_rows, kv_rows, cuts.kv_rows),
+            ("self_attn.o_proj", self.out, 0, shape.hidden, cuts.columns),
+            ("mlp.gate_proj", self.gate_up, 0, shape.intermediate, cuts.rows),
+            ("mlp.up_proj", self.gate_up, shape.intermediate, shape.intermediate, cuts.rows),
+            ("mlp.down_proj", self.down, 0, shape.hidden, cuts.columns),
         ):
-            for suffix, destination in linear.weight.destinations(first, rows).items():
+            for suffix, destination in linear.weight.destinations(first, rows, cut).items():
                 targets[f"{name}.{suffix}"] = destination
             if linear.bias is not None:
-                targets[f"{name}.bias"] = Target(linear.bias, first, rows)
+                # What divides a product's inputs leaves its outputs, and their bias, whole.
+                targets[f"{name}.bias"] = Target(linear.bias, first, rows, cut=WHOLE if cut.dim else cut)
         for name, norm in (
             ("input_layernorm", self.norm_before_attention),
             ("self_attn.q_norm", self.norm_q),
@@ -197,7 +201,8 @@ class Decoder(nn.Module):
         self.kv_scales = (KvScale(),) * shape.layers
         self.sinks: tuple[Tensor | None, ...] = ()
         self.unscaled_layers = tuple(range(shape.layers))
-        self.embedding = nn.Parameter(torch.empty(shape.vocab, shape.hidden, dtype=dtype), requires_grad=False)
+        rows = vocabulary_rows(shape)
+        self.embedding = nn.Parameter(torch.empty(rows, shape.hidden, dtype=dtype), requires_grad=False)
         with torch.device("cpu"):
             self._embedding_scale = float(torch.tensor(shape.embedding_scale, dtype=dtype))
         self.body = DecoderBody(shape, dtype, max_model_len)
@@ -205,12 +210,13 @@ class Decoder(nn.Module):
         self.output = (
             self.embedding
             if shape.tied
-            else nn.Parameter(torch.empty(shape.vocab, shape.hidden, dtype=dtype), requires_grad=False)
+            else nn.Parameter(torch.empty(rows, shape.hidden, dtype=dtype), requires_grad=False)
         )
 
     def embed(self, tokens: Tensor) -> Tensor:
-        embedded = functional.embedding(tokens, self.embedding)
-        return embedded if self._embedding_scale == 1.0 else embedded * self._embedding_scale
+        part = self.shape.part
+        rows = functional.embedding(tokens, self.embedding) if part is None else embedded(tokens, self.embedding, part)
+        return rows if self._embedding_scale == 1.0 else rows * self._embedding_scale
 
     def embedded(self, dtype: torch.dtype) -> tuple[tuple[int, ...], torch.dtype]:
         return (self.shape.hidden,), dtype
@@ -219,7 +225,8 @@ class Decoder(nn.Module):
         return self.logits(self.norm(hidden))
 
     def logits(self, final: Tensor) -> Tensor:
-        return functional.linear(final, self.output)
+        own = functional.linear(final, self.output)
+        return own if self.shape.part is None else columns_of_ranks(own, self.shape.part.ranks)
 
     def final(self, hidden: Tensor) -> Tensor:
         final: Tensor = self.norm(hidden)
@@ -234,11 +241,11 @@ class Decoder(nn.Module):
 
     def targets(self) -> dict[str, Destination]:
         targets: dict[str, Destination] = {
-            "model.embed_tokens.weight": _whole(self.embedding),
+            "model.embed_tokens.weight": _all_rows(self.embedding, cuts_of(self.shape).rows),
             "model.norm.weight": normed(self.norm, self.shape),
         }
         if not self.shape.tied:
-            targets["lm_head.weight"] = _whole(self.output)
+            targets["lm_head.weight"] = _all_rows(self.output, cuts_of(self.shape).rows)
         for index, layer in enumerate(self.body.layers):
             assert isinstance(layer, DecoderLayer)
             targets |= {f"model.layers.{index}.{name}": target for name, target in layer.targets().items()}
@@ -250,5 +257,5 @@ def normed(norm: RmsNorm, shape: ModelShape) -> Target:
     return Target(norm.weight, 0, norm.weight.shape[0], plus=1.0 if shape.norm_plus_one else 0.0)
 
 
-def _whole(parameter: nn.Parameter) -> Target:
-    return Target(parameter, 0, parameter.shape[0])
+def _all_rows(parameter: nn.Parameter, cut: Cut) -> Target:
+    return Target(parameter, 0, parameter.shape[0], cut=cut)

@@ -18,6 +18,7 @@ from graphpod_runtime.kernels.matrix_product import TRITON, add_product
 from graphpod_runtime.models.norm import rms_norm
 from graphpod_runtime.models.rope import apply_rope
 from graphpod_runtime.models.weights.product import Form, Tensors, matmul
+from graphpod_runtime.ranks.collectives import sum_of_ranks
 
 Function = Callable[..., Any]
 Nested = Tensor | None | Tensors
@@ -90,6 +91,8 @@ class After:
     eps: float
     activation: Activation
     forms: Forms = Forms()  # noqa: RUF009 (a tuple of enums)
+    ranks: int = 1
+    """That have parts of both products' inputs."""
 
     def __call__(
         self,
@@ -105,9 +108,15 @@ class After:
         down_bias: Tensor | None,
         norm_result: Tensor | None,
     ) -> Tensor:
-        x = x + self._normed(matmul(self.forms.out, attended, out, out_bias), norm_attended)
+        x = x + self._normed(self._product(self.forms.out, attended, out, out_bias), norm_attended)
         gated = self.gated(x, norm, gate_up, gate_up_bias)
-        return x + self._normed(matmul(self.forms.down, gated, down, down_bias), norm_result)
+        return x + self._normed(self._product(self.forms.down, gated, down, down_bias), norm_result)
+
+    def _product(self, form: Form, x: Tensor, weight: Tensors, bias: Tensor | None) -> Tensor:
+        if self.ranks == 1:
+            return matmul(form, x, weight, bias)
+        total = sum_of_ranks(matmul(form, x, weight, None))
+        return total if bias is None else total + bias
 
     def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
         return x if weight is None else rms_norm(x, weight, self.eps)
@@ -126,7 +135,8 @@ class LayerFunctions:
 
     def __init__(self, shape: ModelShape, forms: Forms) -> None:
         self._before = Before(shape.heads, shape.kv_heads, shape.head_dim, shape.norm_eps, forms.qkv)
-        self._after = After(shape.norm_eps, shape.activation, forms)
+        ranks = 1 if shape.part is None else shape.part.ranks
+        self._after = After(shape.norm_eps, shape.activation, forms, ranks)
         self.before: Function = self._before
         self.after: Function = self._after
 
@@ -189,8 +199,8 @@ class CompiledBefore:
 
 class CompiledAfter:
     """After, compiled between its two residual sums where it can be: a matrix product adds to `x` in place and at no
-    cost, where the compiler would copy `x` first. Then `x` is overwritten. With norms or biases of the products, or
-    weights of another form, the whole function is compiled.
+    cost, where the compiler would copy `x` first. Then `x` is overwritten. With norms or biases of the products,
+    weights of another form, or several ranks, the whole function is compiled.
     """
 
     def __init__(self, after: After, cache: CompileCache) -> None:
@@ -212,7 +222,7 @@ class CompiledAfter:
         norm_result: Tensor | None,
     ) -> Tensor:
         after = self._after
-        plain = after.forms.out is after.forms.down is Form.Plain
+        plain = after.ranks == 1 and after.forms.out is after.forms.down is Form.Plain
         if not (plain and out_bias is norm_attended is down_bias is norm_result is None):
             whole = (attended, x, out, out_bias, norm_attended, norm)
             rest = (gate_up, gate_up_bias, down, down_bias, norm_result)

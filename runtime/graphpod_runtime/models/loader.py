@@ -29,16 +29,20 @@ def load_model(
     device: torch.device = HOST,
     read: OnProgress = ignore_progress,
     quantize: bool = False,
+    rank: int = 0,
+    ranks: int = 1,
 ) -> Model:
-    """The model in `folder`, weights as `dtype` on `device`. ModelInvalid names file and tensor of what is wrong.
-    `read` is called after each piece of a tensor, however slow the storage is. `quantize`: the matrices of layers
-    become FP8 where the checkpoint's are not.
+    """The model in `folder`, or the part of it that `rank` of `ranks` has, weights as `dtype` on `device`.
+    ModelInvalid names file and tensor of what is wrong. `read` is called after each piece of a tensor, however slow the
+    storage is. `quantize`: the matrices of layers become FP8 where the checkpoint's are not.
     """
     if not folder.is_dir():
         raise ModelInvalid(f"{folder}: no such folder; check the model's path and that its volume is mounted")
     if computed_by_transformers(folder):
         return by_transformers(folder, dtype, max_model_len, device, read, quantize)
     shape = read_shape(folder, quantize)
+    if ranks > 1:
+        shape = shape.split(rank, ranks)
     with device:
         model = build(shape, dtype, min(max_model_len, shape.max_position))
     model.module().to(device)  # tables that were computed on the host

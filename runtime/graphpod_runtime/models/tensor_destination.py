@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
 
@@ -29,15 +29,36 @@ class TensorInvalid(ValueError):
     """What is wrong with a tensor of a checkpoint; the message goes on from its name."""
 
 
+class Cut(NamedTuple):
+    """Which part of a checkpoint's tensor a rank takes: of `parts` equal ones along `dim` that at `index`."""
+
+    dim: int = 0
+    index: int = 0
+    parts: int = 1
+
+    def whole(self, part: Sequence[int]) -> tuple[int, ...]:
+        """The shape of the tensor whose part has the shape `part`."""
+        return tuple(size * self.parts if dim == self.dim else size for dim, size in enumerate(part))
+
+    def taken(self, tensor: Tensor) -> Tensor:
+        """That part of `tensor`; of a mapped one nothing else is read."""
+        size = tensor.shape[self.dim] // self.parts
+        return tensor.narrow(self.dim, self.index * size, size)
+
+
+WHOLE = Cut()
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Rows [first, first + rows) of `parameter` take one tensor of the checkpoint (fused weights take several) `plus`
-    a number."""
+    """Rows [first, first + rows) of `parameter` take one tensor of the checkpoint (fused weights take several), or its
+    part `cut`, `plus` a number."""
 
     parameter: nn.Parameter
     first: int
     rows: int
     plus: float = 0.0
+    cut: Cut = WHOLE
 
     @property
     def view(self) -> Tensor:
@@ -46,7 +67,7 @@ class Target:
 
     @property
     def shapes(self) -> Sequence[Sequence[int]]:
-        return (self.view.shape,)
+        return (self.cut.whole(self.view.shape),)
 
     def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
         if tensor.is_floating_point() and tensor.element_size() == 1:
@@ -54,6 +75,7 @@ class Target:
                 f"is {str(tensor.dtype).removeprefix('torch.')}, where config.json says plain numbers; FP8 is built "
                 "for the matrices of layers: quantize the model again and leave out all others, lm_head too"
             )
+        tensor = self.cut.taken(tensor)
         rows = max(1, PIECE_BYTES * self.rows // max(1, tensor.nbytes))
         for piece, into in zip(tensor.split(rows), self.view.split(rows), strict=True):
             into.copy_(piece)

@@ -70,10 +70,10 @@ def test_a_policy_that_is_not_built_is_refused_word_for_word() -> None:
         (Features(lora=("a", "b")), "spec.engine.lora: LoRA adapters (a, b) is not built in this version; "
          "remove the field"),
         (Features(gpus=2), "spec.resources.limits[nvidia.com/gpu]: several GPUs (2) is not built in this version; "
-         "ask for one"),
+         "ask for one for each rank of spec.parallelism.tensor"),
         (Features(attention=AttentionBackend.Triton), "spec.engine.attention: Triton attention (Triton) is not built "
          "in this version; use one of Auto, Torch, FlashInfer, Fa3"),
-        (Features(tensor=4), "spec.parallelism.tensor: tensor parallelism (4) is not built in this version; "
+        (Features(pipeline=4), "spec.parallelism.pipeline: pipeline parallelism (4) is not built in this version; "
          "remove the field"),
         (Features(deterministic=True), "spec.engine.deterministic: deterministic mode is not built in this version; "
          "remove the field"),

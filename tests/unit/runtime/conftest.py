@@ -177,6 +177,7 @@ def engine_config(folder: Path, prefill: Policy, decode: Policy, **changes: Any)
         "speculative_max_batch",
         "speculative_draft",
         "host_cache_bytes",
+        "tensor",
     )
     features = FeatureConfig(**{name: settings.pop(name) for name in asked if name in settings})
     return EngineConfig(model=ModelConfig("tiny", str(folder)), graph=graph, features=features, **settings)

@@ -18,6 +18,8 @@ from graphpod_runtime.graphs.breaks import BreakPoint
 from graphpod_runtime.graphs.capture_errors import CaptureSite
 from graphpod_runtime.graphs.piecewise.compilation import PiecewiseCompilation
 from graphpod_runtime.graphs.segments.segment import Pool
+from graphpod_runtime.ranks.agreement import ALONE, Ranks
+from graphpod_runtime.ranks.collectives import silent
 from graphpod_runtime.wire.counters import Counters
 
 
@@ -36,6 +38,7 @@ class Capturer:
     new_pool: Callable[[], Pool]
     passed: OnProgress = ignore_progress
     """Hears of every pass of a start, before it begins."""
+    ranks: Ranks = ALONE
     whole: dict[Phase, BreakPoint] = field(default_factory=dict)
     """Each phase's whole pass as a break point, in the debug mode OneBreak."""
     closed: bool = False
@@ -67,7 +70,7 @@ class Capturer:
         )
         try:
             with no_collector():
-                with timed() as clock:
+                with timed() as clock, self.ranks.agreed():
                     try:
                         graph_policy.prepare()
                     except CaptureFailed as error:
@@ -76,12 +79,13 @@ class Capturer:
                 with capture.pool.capturing():
                     with timed() as clock:
                         for size in dict.fromkeys((max(sizes), min(sizes))):
-                            capture.warm(CaptureSite(self.model, phase.value, size), self.page_size)
+                            with self.ranks.agreed():
+                                capture.warm(CaptureSite(self.model, phase.value, size), self.page_size)
                     capture.warm_seconds = clock.seconds
                     for done, size in enumerate(sorted(sizes, reverse=True), 1):
                         code = self._code(graph_policy, phase, size)
                         try:
-                            with timed() as clock:
+                            with timed() as clock, self.ranks.agreed(), silent():
                                 capture.capture(CaptureSite(self.model, phase.value, size), code, self.page_size)
                         finally:
                             self.counters.observe("graphpod_graph_capture_duration_seconds", clock.seconds, **labels)

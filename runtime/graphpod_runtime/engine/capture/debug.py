@@ -1,10 +1,10 @@
 """Switches for tests and debugging, read from the environment.
 
 GRAPHPOD_FAULT=<kind>:<phase>:<size>, or compile:<function>, makes one step of the start fail; several are separated by
-commas. The phase is prefill, decode or draft: the steps of a draft model, whose size is sequences. GRAPHPOD_DEBUG names
-modes in which the engine runs slower and sees more, separated by commas, too. GRAPHPOD_ACCEPTANCE=<rate> or
-<rate>:<seed> scripts which drafts of speculative decoding count as right, for measurements over random weights. The
-texts are not the model's then.
+commas. The phase is prefill, decode or draft: the steps of a draft model, whose size is sequences. A fault that ends in
+@<rank> is of that rank alone. GRAPHPOD_DEBUG names modes in which the engine runs slower and sees more, separated by
+commas, too. GRAPHPOD_ACCEPTANCE=<rate> or <rate>:<seed> scripts which drafts of speculative decoding count as right,
+for measurements over random weights. The texts are not the model's then.
 """
 
 import os
@@ -79,10 +79,12 @@ class Switches:
     acceptance: Acceptance | None = None
 
     @classmethod
-    def read(cls, environment: Mapping[str, str] = os.environ) -> "Switches":
-        """StartFailure for a word that is not understood: a fault or mode must not be ignored silently."""
+    def read(cls, environment: Mapping[str, str] = os.environ, rank: int = 0) -> "Switches":
+        """Those of `rank`. StartFailure for a word that is not understood: a fault or mode must not be ignored
+        silently."""
+        faults = (_fault(text) for text in _words(environment, FAULT))
         return cls(
-            frozenset(_fault(text) for text in _words(environment, FAULT)),
+            frozenset(fault for fault, of in faults if of in (None, rank)),
             frozenset(_mode(text) for text in _words(environment, DEBUG)),
             _acceptance(environment.get(ACCEPTANCE, "")),
         )
@@ -109,14 +111,17 @@ def _words(environment: Mapping[str, str], name: str) -> list[str]:
     return [word.strip() for word in text.split(",")] if text else []
 
 
-def _fault(text: str) -> Fault:
+def _fault(text: str) -> tuple[Fault, int | None]:
+    """A fault, and the rank whose alone it is."""
     try:
-        kind, *where = text.split(":")
+        fault, _, only = text.partition("@")
+        rank = int(only) if "@" in text else None
+        kind, *where = fault.split(":")
         if kind == FaultKind.Compile:
             (function,) = where
-            return FaultKind.Compile, Compiled(function)
+            return (FaultKind.Compile, Compiled(function)), rank
         phase, size = where
-        return FaultKind(kind), phase if phase == DRAFT else Phase(phase), int(size)
+        return (FaultKind(kind), phase if phase == DRAFT else Phase(phase), int(size)), rank
     except ValueError as error:
         raise StartFailure(
             ExitCode.SettingInvalid,

@@ -37,6 +37,7 @@ from graphpod_runtime.cache.pages import SCRATCH_PAGE, PageAllocator
 from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.ranks.agreement import ALONE, Ranks
 
 ROUNDING_ALLOWANCE = 4
 """Times the difference that padding makes to plain eager."""
@@ -75,6 +76,8 @@ class Checker:
     long_row: int = 0
     tipped: Callable[[], AbstractContextManager[None]] | None = None
     """Within, the model computes with scales that tip activations; None: it rounds none to FP8."""
+    ranks: Ranks = ALONE
+    """All run the same passes, and none acts on what it finds before it knows what the others have found."""
 
     def sizes(self) -> Iterator[int]:
         """Checks every graph, yielding each size that passed. SelfCheckFailed names the first bad one."""
@@ -95,9 +98,12 @@ class Checker:
         if comparison.uncaptured:
             scene.reset()
             expected = self.subject.uncaptured(scene.inputs, size)
-            _same_bits(where, replayed, _copies(expected))
-            if not self.cache.holds(scene.pages, written):
-                raise SelfCheckFailed(f"{where}: the replay wrote other KV pages or values than the uncaptured code")
+            with self.ranks.agreed():
+                _same_bits(where, replayed, _copies(expected))
+                if not self.cache.holds(scene.pages, written):
+                    raise SelfCheckFailed(
+                        f"{where}: the replay wrote other KV pages or values than the uncaptured code"
+                    )
         del written
         if comparison.eager:
             self._against(where, scene, size, replayed, self.subject.traced)
@@ -129,6 +135,12 @@ class Checker:
             ROUNDING_ALLOWANCE * max(_furthest(wanted, other[index]) for other in others)
             for index, wanted in enumerate(plain)
         ]
+        with self.ranks.agreed():
+            self._judge(where, replayed, plain, allowances)
+
+    def _judge(
+        self, where: str, replayed: tuple[Tensor, ...], plain: tuple[Tensor, ...], allowances: list[float]
+    ) -> None:
         # A step's second result is the greedy choice made from the first one.
         certain = allowances[0]
         for index, (got, wanted, allowed) in enumerate(zip(replayed, plain, allowances, strict=True)):

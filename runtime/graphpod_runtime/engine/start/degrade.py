@@ -143,6 +143,7 @@ class DegradingCapture:
                 vocab=self._device_state.model.shape.vocab,
                 max_model_len=self._config.max_model_len,
                 long_row=LONG_ROW[self._config.features.device],
+                ranks=self._capturer.ranks,
                 tipped=partial(tipped, weights) if weights else None,
             )
             try:

@@ -13,6 +13,7 @@ from graphpod_runtime.graphs.segments.addresses import Addresses
 from graphpod_runtime.graphs.segments.cpu import RecorderPool
 from graphpod_runtime.graphs.segments.cuda import CudaPool
 from graphpod_runtime.graphs.segments.segment import Pool
+from graphpod_runtime.ranks.agreement import ALONE, Ranks
 
 
 class Place(Protocol):
@@ -90,6 +91,38 @@ class Gpu:
         torch.cuda.synchronize(self.device)
 
 
-def place_of(device: Device) -> Place:
-    """The place that a configuration names."""
-    return Gpu() if device is Device.Cuda else Host()
+class SharedPlace:
+    """The place of one of several ranks: all of them see the least that any has."""
+
+    def __init__(self, own: Place, ranks: Ranks) -> None:
+        self.device = own.device
+        self._own, self._ranks = own, ranks
+
+    def memory_bytes(self) -> int | None:
+        own = self._own.memory_bytes()
+        return None if own is None else self._ranks.least(own)
+
+    def available_bytes(self) -> int:
+        # Ranks on the host take from the same memory.
+        sharing = self._ranks.count if self.device.type == "cpu" else 1
+        return self._ranks.least(self._own.available_bytes() // sharing)
+
+    def peak_of(self, run: Callable[[], object]) -> int:
+        return self._ranks.most(self._own.peak_of(run))
+
+    def pool(self, addresses: Addresses) -> Pool:
+        return self._own.pool(addresses)
+
+    def wait(self) -> None:
+        self._own.wait()
+
+
+def device_of(device: Device, rank: int) -> torch.device:
+    """The GPU of a rank, or the host. StartFailure where there is no such GPU."""
+    return Gpu(rank).device if device is Device.Cuda else Host.device
+
+
+def place_of(device: Device, ranks: Ranks = ALONE) -> Place:
+    """The place that a configuration names; each rank has a GPU of its own."""
+    own = Gpu(ranks.rank) if device is Device.Cuda else Host()
+    return own if ranks.count == 1 else SharedPlace(own, ranks)

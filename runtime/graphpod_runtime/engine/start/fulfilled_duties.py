@@ -4,6 +4,7 @@ from graphpod_policy import Duty, ExitCode, Plan
 from graphpod_runtime.base.failure import StartFailure
 
 DONE: dict[Duty, str] = {
+    Duty.SameLadderEverywhere: "ranks plan by the least that any has, and agree after each size (`Ranks.agreed`)",
     Duty.FinalScales: "scales of weights and KV cache are loaded with the weights, before anything is captured",
     Duty.LoadsInBreaks: "a pass is put behind the loads of its pages (`Runner.launch`), so before its breaks",
     Duty.LoadsBeforeReplay: "a pass is put behind the loads of its pages before it begins (`Runner.launch`)",

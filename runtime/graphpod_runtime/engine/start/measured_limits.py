@@ -11,15 +11,18 @@ from graphpod_runtime.engine.start.device_state import DeviceState
 from graphpod_runtime.engine.start.drafting.draft_model import DraftStart
 from graphpod_runtime.engine.start.limits.draft_limit import draft_limit
 from graphpod_runtime.engine.start.limits.prefill_budget import LEAST_BUDGET, prefill_budget, seconds_of
+from graphpod_runtime.ranks.agreement import ALONE, Ranks
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLimits:
-    """Of one start: `captured` are the graphs that it serves with, none of a phase that runs eagerly."""
+    """Of one start: `captured` are the graphs that it serves with, none of a phase that runs eagerly. `ranks` go by the
+    clock of the slowest."""
 
     config: EngineConfig
     captured: Mapping[Phase, PhaseCapture]
     device_state: DeviceState
+    ranks: Ranks = ALONE
 
     def prefill_budget(self, draft: DraftStart | None) -> int:
         """Tokens of a prefill pass between two decode passes, which a draft model reads as well; the chunk where a
@@ -66,4 +69,5 @@ class MeasuredLimits:
         """Of the graph of `size` rows."""
         inputs = dummy_inputs(phase, size, self.config.page_size, self.device_state.device)
         graphs = self.captured[phase].graphs
-        return seconds_of(lambda: graphs.replay(inputs, size), self.device_state.place.wait)
+        seconds = seconds_of(lambda: graphs.replay(inputs, size), self.device_state.place.wait)
+        return self.ranks.most(round(seconds * 1e9)) / 1e9

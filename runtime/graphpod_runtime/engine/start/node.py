@@ -48,14 +48,14 @@ def _draft(features: FeatureConfig, folder: Path) -> ModelFacts | None:
         return None
 
 
-def node_of(config: EngineConfig, model: ModelFacts | None) -> NodeFacts:
-    """The place that `config` names."""
+def node_of(config: EngineConfig, model: ModelFacts | None, gpu: int = 0) -> NodeFacts:
+    """The place that `config` names; of several GPUs that of this process."""
     if config.features.device is Device.Cpu:
         return NodeFacts(free_bytes=memory.available_bytes(), container_bytes=memory.limit_bytes())
-    if not (count := torch.cuda.device_count()):
-        return NodeFacts(gpus=0)
-    free, total = torch.cuda.mem_get_info(0)
-    node = NodeFacts(count, torch.cuda.get_device_capability(0), total, free, container_bytes=memory.limit_bytes())
+    if (count := torch.cuda.device_count()) <= gpu:
+        return NodeFacts(gpus=count)
+    free, total = torch.cuda.mem_get_info(gpu)
+    node = NodeFacts(count, torch.cuda.get_device_capability(gpu), total, free, container_bytes=memory.limit_bytes())
     return replace(node, kernels=_kernels(settled(config, model, node)[0], model))
 
 

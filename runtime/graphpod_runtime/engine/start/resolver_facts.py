@@ -38,7 +38,8 @@ def facts_of(config: EngineConfig, device_state: DeviceState, known: Facts) -> F
 
 
 def model_facts(shape: ModelShape) -> ModelFacts:
-    """The shape in the resolver's words. What this engine loads is dense and takes text only."""
+    """The shape of the whole model in the resolver's words. What this engine loads is dense and takes text only."""
+    shape = shape if shape.part is None else shape.part.whole
     return ModelFacts(
         architecture=shape.architecture,
         layers=shape.layers,

@@ -66,6 +66,7 @@ from graphpod_runtime.models.heads.draft_head import DraftHead
 from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.model import Model
+from graphpod_runtime.ranks.agreement import ALONE, Ranks
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.report import (
     Attention,
@@ -95,6 +96,7 @@ class Starter:
         counters: Counters,
         started_at: float | None,
         load: LoadModel = load_model,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.counters = counters
         self._started_at = started_at
@@ -102,6 +104,7 @@ class Starter:
         self._reported = 0.0
         """When it was reported last (time.monotonic)."""
         self._read_model = load
+        self._ranks = ranks
         self._compile_cache: CompileCache | None = None
         # The engine's own resolution starts from the operator's plan as an explicit request.
         self._plan: Plan = config.resolved()
@@ -147,16 +150,16 @@ class Starter:
             report.stages[StartStage.Import] = time.time() - self._started_at
         self._tell()
         model_there = model_of(Path(asked.model.path), asked.features)
-        node = node_of(asked, model_there)
+        node = node_of(asked, model_there, self._ranks.rank)
         if obstacles := can_start(asked, self._plan, model_there, node):
             raise StartFailure.by(*obstacles)
         asked, unusual = settled(asked, model_there, node)
         self.config = asked
         self._warn(unusual)
-        switches = Switches.read()
+        switches = Switches.read(rank=self._ranks.rank)
         if asked.threads is not None:
             torch.set_num_threads(asked.threads)
-        place = place_of(asked.features.device)
+        place = place_of(asked.features.device, self._ranks)
         compiles = self._plan.compile is not CompileMode.Nothing
         with imported_beside(place.device) if compiles else nullcontext(), self._stage(StartStage.Load):
             model = loaded(asked, place, self._read_model, self._alive)
@@ -199,6 +202,7 @@ class Starter:
             switches=switches,
             new_pool=device_state.new_pool,
             passed=self._alive,
+            ranks=self._ranks,
             whole=device_state.whole_passes(config.page_size) if Mode.OneBreak in switches.modes else {},
         )
         captures = DegradingCapture(config, plan, device_state, capturer, self.counters, switches, report, self._tell)
@@ -231,7 +235,7 @@ class Starter:
                 captures.check(phase)
             if draft is not None:
                 self._warn(draft.check())
-        measured = MeasuredLimits(self.config, captures.captured, device_state)
+        measured = MeasuredLimits(self.config, captures.captured, device_state, self._ranks)
         if self.config.prefill_budget is None:
             self.config = replace(self.config, prefill_budget=measured.prefill_budget(draft))
         if (method := asked.features.speculative) is not None:
@@ -295,8 +299,9 @@ class Starter:
 
     def _compiled(self, switches: Switches, function: str) -> None:
         """`function` has been compiled or loaded: progress, unless a fault asks for a failure."""
-        if switches.fires(FaultKind.Compile, function):
-            raise CompileFailed(f"{function}: injected fault")
+        with self._ranks.agreed():
+            if switches.fires(FaultKind.Compile, function):
+                raise CompileFailed(f"{function}: injected fault")
         self._tell()
 
     def _allocate_cache(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from graphpod_policy.model.fp8_scheme import Fp8Scheme, Granularity
 from graphpod_runtime.kernels.fp8_product import BLOCK, FP8
-from graphpod_runtime.models.tensor_destination import Destination
+from graphpod_runtime.models.tensor_destination import WHOLE, Cut, Destination
 from graphpod_runtime.models.weights.channel_scales import quantized_rows
 from graphpod_runtime.models.weights.fp8_destinations import (
     ActivationScale,
@@ -47,7 +47,8 @@ class Fp8Weight(nn.Module):
     def matmul(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         return matmul(self.form, x, self.tensors(), bias)
 
-    def destinations(self, first: int, rows: int) -> Mapping[str, Destination]:
+    def destinations(self, first: int, rows: int, cut: Cut = WHOLE) -> Mapping[str, Destination]:
+        assert cut == WHOLE, "ranks with FP8 weights are refused"
         if self._scheme.online:
             return {"weight": OnlineRows(self.matrix, self.scale, first, rows)}
         one = self._scheme.granularity is Granularity.Tensor
@@ -88,7 +89,8 @@ class Fp8BlockWeight(nn.Module):
     def matmul(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         return matmul(self.form, x, self.tensors(), bias)
 
-    def destinations(self, first: int, rows: int) -> Mapping[str, Destination]:
+    def destinations(self, first: int, rows: int, cut: Cut = WHOLE) -> Mapping[str, Destination]:
+        assert cut == WHOLE, "ranks with FP8 weights are refused"
         return {
             "weight": Fp8Rows(self.matrix, first, rows),
             self._scheme.scale: BlockScales(self.scale, first, rows, self._shared),

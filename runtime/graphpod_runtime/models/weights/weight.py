@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from graphpod_policy.model.fp8_scheme import Fp8Scheme, Granularity
-from graphpod_runtime.models.tensor_destination import Destination, Target
+from graphpod_runtime.models.tensor_destination import WHOLE, Cut, Destination, Target
 from graphpod_runtime.models.weights.fp8 import Fp8BlockWeight, Fp8Weight
 from graphpod_runtime.models.weights.product import Form, Tensors, matmul
 
@@ -24,9 +24,9 @@ class Weight(Protocol):
     def matmul(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x [rows, in] -> [rows, out]"""
 
-    def destinations(self, first: int, rows: int) -> Mapping[str, Destination]:
-        """Where the tensors of a checkpoint go that make up rows [first, first + rows): by what their names have
-        behind the module's."""
+    def destinations(self, first: int, rows: int, cut: Cut = WHOLE) -> Mapping[str, Destination]:
+        """Where the tensors of a checkpoint, or their part `cut`, go that make up rows [first, first + rows): by what
+        their names have behind the module's."""
 
     def fill(self, matrix: Tensor) -> None:
         """Takes `matrix` [out, in], of any element type, stored as its form stores it."""
@@ -47,8 +47,8 @@ class PlainWeight(nn.Module):
     def matmul(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         return matmul(self.form, x, self.tensors(), bias)
 
-    def destinations(self, first: int, rows: int) -> Mapping[str, Destination]:
-        return {"weight": Target(self.matrix, first, rows)}
+    def destinations(self, first: int, rows: int, cut: Cut = WHOLE) -> Mapping[str, Destination]:
+        return {"weight": Target(self.matrix, first, rows, cut=cut)}
 
     def fill(self, matrix: Tensor) -> None:
         self.matrix.data.copy_(matrix)

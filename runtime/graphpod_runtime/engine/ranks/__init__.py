@@ -1,0 +1,1 @@
+"""Several processes as one engine: the first rank schedules, the others launch what it launches."""

@@ -1,0 +1,73 @@
+"""A rank that is not the first: it launches what it is ordered to, and decides nothing.
+
+Its sequences are likenesses of the first rank's, with what a forward reads. How requests choose their tokens it does
+not know: every likeness is greedy, and the first rank's tokens replace what it chose.
+"""
+
+from collections import deque
+
+from graphpod_runtime.engine.forward.launched_pass import LaunchedPass
+from graphpod_runtime.engine.ranks.messages import Land, Launch, Order, Row
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch
+from graphpod_runtime.engine.schedule.pooled import Pooled
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
+
+
+class Following:
+    """Over the started `runner` of this rank."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._likenesses: dict[int, Sequence] = {}
+        self._flights: deque[tuple[Batch, LaunchedPass]] = deque()
+
+    def obey(self, order: Order) -> bool:
+        """Carries out `order`; False when nothing more comes."""
+        match order:
+            case Launch():
+                self._launch(order)
+            case Land():
+                batch, flight = self._flights.popleft()
+                self._runner.land(flight)
+                for sequence, end in _ends(batch):
+                    sequence.computed = end
+            case _:
+                return False
+        return True
+
+    def _launch(self, order: Launch) -> None:
+        for number in order.forgotten:
+            del self._likenesses[number]
+        sequences = [self._likeness(row) for row in order.rows]
+        batch: Batch
+        if order.decode:
+            batch = DecodeBatch(tuple(sequences), tuple(row.end for row in order.rows))
+        else:
+            batch = PrefillBatch(
+                tuple(Chunk(one, row.start, row.end) for one, row in zip(sequences, order.rows, strict=True))
+            )
+        self._runner.pages.unclean.update(order.unclean)
+        flight = self._runner.launch(batch, order.given)
+        for sequence, end in _ends(batch):
+            sequence.launched = end
+        self._flights.append((batch, flight))
+
+    def _likeness(self, row: Row) -> Sequence:
+        sequence = self._likenesses.get(row.number)
+        if sequence is None:
+            sequence = Sequence(str(row.number), [], row.prompt_len, 1)
+            if row.pooling is not None:
+                sequence.pooled = Pooled(row.pooling)
+            self._likenesses[row.number] = sequence
+        sequence.tokens[row.known :] = row.tokens
+        sequence.pages[row.kept :] = row.pages
+        scored = row.unscored < row.prompt_len
+        sequence.wants = LogprobRequest(prompt=0, prompt_start=row.unscored) if scored else LogprobRequest()
+        return sequence
+
+
+def _ends(batch: Batch) -> list[tuple[Sequence, int]]:
+    if isinstance(batch, DecodeBatch):
+        return list(zip(batch.sequences, batch.ends, strict=True))
+    return [(chunk.sequence, chunk.end) for chunk in batch.chunks]

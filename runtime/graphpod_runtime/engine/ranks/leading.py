@@ -1,0 +1,135 @@
+"""The first rank: what it launches and lands, the others do, too."""
+
+import weakref
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as List
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from graphpod_policy import EngineConfig
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.engine.forward.launched_pass import LaunchedPass
+from graphpod_runtime.engine.ranks.messages import Land, Launch, Row
+from graphpod_runtime.engine.ranks.others import Others
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.start.device import device_of
+from graphpod_runtime.models.loader import load_model
+from graphpod_runtime.ranks.connection import connect, disconnect
+from graphpod_runtime.wire.report import Report
+
+KEPT = 4096
+"""Sequences that other ranks remember: those of the latest passes, so that only what is new is sent of them."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What other ranks know of a sequence."""
+
+    number: int
+    tokens: int = 0
+    pages: int = 0
+
+
+@dataclass(slots=True)
+class LaunchOrders:
+    """What of batches other ranks do not know yet."""
+
+    _known: dict[Sequence, _Known] = field(default_factory=dict)
+    _numbers: int = 0
+
+    def of(self, batch: Batch, given: List[int] | None, unclean: set[int]) -> Launch:
+        """What they need to launch `batch`."""
+        forgotten: list[int] = []
+        if isinstance(batch, DecodeBatch):
+            entries = [(one, end - 1, end) for one, end in zip(batch.sequences, batch.ends, strict=True)]
+        else:
+            entries = [(chunk.sequence, chunk.start, chunk.end) for chunk in batch.chunks]
+        if len(self._known) > KEPT:
+            staying = {sequence for sequence, _, _ in entries}
+            gone = [sequence for sequence in self._known if sequence not in staying and not sequence.in_flight]
+            forgotten = [self._known.pop(sequence).number for sequence in gone]
+        decode = isinstance(batch, DecodeBatch)
+        rows = [self._row(*entry, decode=decode) for entry in entries]
+        return Launch(decode, rows, sorted(unclean), None if given is None else list(given), forgotten)
+
+    def _row(self, sequence: Sequence, start: int, end: int, *, decode: bool) -> Row:
+        known = self._known.get(sequence)
+        if known is None:
+            self._numbers += 1
+            known = self._known[sequence] = _Known(self._numbers)
+        # A sequence that decodes keeps its pages, and gets more; one that is prefilled may have others.
+        kept = known.pages if decode and known.pages <= len(sequence.pages) else 0
+        pool = sequence.pooled
+        row = Row(
+            known.number,
+            start,
+            end,
+            known.tokens,
+            kept,
+            sequence.tokens[known.tokens :],
+            sequence.pages[kept:],
+            sequence.prompt_len,
+            sequence.unscored,
+            None if pool is None else pool.by,
+        )
+        known.tokens, known.pages = len(sequence.tokens), len(sequence.pages)
+        return row
+
+
+class LeadingRunner(Runner):
+    """The runner of the first rank."""
+
+    def __init__(
+        self, config: EngineConfig, report: Callable[[Report], None], started_at: float | None, others: Others
+    ) -> None:
+        """Returns when all ranks have met. StartFailure where this one has no GPU."""
+        count = config.features.tensor
+        ranks = connect(0, count, others.folder, device_of(config.features.device, 0))
+        super().__init__(config, report, started_at, partial(load_model, rank=0, ranks=count), ranks)
+        self._others, self._orders = others, LaunchOrders()
+        weakref.finalize(self, _leave, others)
+
+    def start(self) -> None:
+        with self._naming():
+            super().start()
+
+    def launch(self, batch: Batch, given: List[int] | None = None) -> LaunchedPass:
+        with self._naming():
+            self._others.send(self._orders.of(batch, given, self.pages.unclean))
+            return super().launch(batch, given)
+
+    def choose(self, flight: LaunchedPass) -> None:
+        with self._naming():
+            super().choose(flight)
+
+    def land(self, flight: LaunchedPass) -> Yielded:
+        with self._naming():
+            self._others.send(Land())
+            return super().land(flight)
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """RankLost instead of the error of a collective in which a rank is missing."""
+        try:
+            yield
+        except StartFailure:
+            self._others.abandon()
+            raise
+        except Exception as error:
+            if (trouble := self._others.cause()) is None:
+                raise
+            self._others.abandon()
+            raise RankLost(trouble.message) from error
+
+
+class RankLost(RuntimeError):
+    """Another rank has ended or stands still; the message names it. The engine cannot go on."""
+
+
+def _leave(others: Others) -> None:
+    others.leave()
+    disconnect()
+    others.close()

@@ -1,0 +1,84 @@
+"""What the first rank orders the others to do, and what they report: integers and words, as msgspec writes them."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from graphpod_runtime.wire.messages import Fatal, Heartbeat, Pooling
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """A sequence of a pass, which runs its tokens [start, end)."""
+
+    number: int
+    """Its name between ranks."""
+    start: int
+    end: int
+    known: int
+    """Of its tokens and"""
+    kept: int
+    """of its pages so many are known; behind them come"""
+    tokens: list[int]
+    pages: list[int]
+    prompt_len: int
+    unscored: int
+    """As `Sequence.unscored`."""
+    pooling: Pooling | None
+    """Of a request for an embedding."""
+
+
+class Launch(msgspec.Struct, frozen=True, tag=True):
+    """A pass is launched."""
+
+    decode: bool
+    rows: list[Row]
+    unclean: list[int]
+    """Pages to zero before it."""
+    given: list[int] | None
+    """As `Runner.launch` has it."""
+    forgotten: list[int]
+    """Numbers that may be given to others."""
+
+
+class Land(msgspec.Struct, frozen=True, tag=True):
+    """The pass that was launched first, of those in flight, lands."""
+
+
+class Leave(msgspec.Struct, frozen=True, tag=True):
+    """Nothing more comes."""
+
+
+Order = Launch | Land | Leave
+
+
+class Beat(msgspec.Struct, frozen=True, tag=True):
+    """A rank is alive, and got on last as `heart` says."""
+
+    rank: int
+    heart: Heartbeat
+
+
+class LastWords(msgspec.Struct, frozen=True, tag=True):
+    """Why a rank ends."""
+
+    rank: int
+    fatal: Fatal
+
+
+Notice = Beat | LastWords
+
+_encoder = msgspec.msgpack.Encoder()
+_orders = msgspec.msgpack.Decoder(Order)
+_notices = msgspec.msgpack.Decoder(Notice)
+
+
+def encode(message: Order | Notice) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_order(frame: bytes) -> Order:
+    return _orders.decode(frame)
+
+
+def decode_notices(frames: Sequence[bytes]) -> list[Notice]:
+    return [_notices.decode(frame) for frame in frames]

@@ -1,0 +1,149 @@
+"""The processes of the other ranks, as the first one sees them: starts them, sends them orders, and sees why one of
+them ends or stands still.
+"""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import zmq
+
+from graphpod_policy import EngineConfig, ExitCode
+from graphpod_runtime.engine.ranks.lines import FirstEnds
+from graphpod_runtime.engine.ranks.messages import Beat, LastWords, Leave, Order
+from graphpod_runtime.wire.messages import Fatal
+
+SILENT_SECONDS = 20.0
+"""Without a beat of its heart a process stands still: it is stopped, or its host is."""
+LOOK_SECONDS = 0.5
+CAUSE_SECONDS = 2.0
+"""So long after an error of a collective the end of the rank that caused it is seen."""
+LAST_WORDS_SECONDS = 0.3
+"""After a process has gone, what it has sent arrives within this."""
+LEAVE_SECONDS = 5.0
+
+COMMAND = (sys.executable, "-m", "graphpod_runtime.engine.ranks.process")
+
+
+class Process(Protocol):
+    """What it needs of a process; as subprocess.Popen has it."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def kill(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+Start = Callable[[int], Process]
+"""Starts the process of a rank."""
+
+
+class Others:
+    """All ranks but the first."""
+
+    def __init__(self, config: EngineConfig, folder: Path, start: Start | None = None) -> None:
+        """Starts them; `folder` is theirs alone. `trouble` is there once one of them has ended or stands still."""
+        self.folder = folder
+        count = config.features.tensor
+        self._ends = FirstEnds(folder, count)
+        self._stages = dict.fromkeys(range(1, count), "Import")
+        self._heard = dict.fromkeys(range(1, count), time.monotonic())
+        path = folder / "engine.json"
+        path.write_bytes(config.canonical())
+        start = start or (lambda rank: _started(path, folder, rank))
+        self._processes = {rank: start(rank) for rank in range(1, count)}
+        self.trouble: Fatal | None = None
+        self._left = threading.Event()
+        self._watch = threading.Thread(target=self._watched, name="ranks", daemon=True)
+        self._watch.start()
+
+    def send(self, order: Order) -> None:
+        """To all of them, in the sequence of calls. Belongs to one thread."""
+        self._ends.send(order)
+
+    def wait_for_trouble(self) -> Fatal | None:
+        """Returns when there is trouble, or None when all have left. What all ranks meet alike is this one's own
+        affair, which then leaves the others."""
+        self._watch.join()
+        return None if self.trouble is None or self._left.wait(CAUSE_SECONDS) else self.trouble
+
+    def cause(self) -> Fatal | None:
+        """What another rank has met, after an error that may be its doing: it is seen soon."""
+        until = time.monotonic() + CAUSE_SECONDS
+        while self.trouble is None and time.monotonic() < until:
+            time.sleep(LOOK_SECONDS / 5)
+        return self.trouble
+
+    def leave(self) -> None:
+        """Lets those that are there leave."""
+        if self.trouble is None and not self._left.is_set():
+            with contextlib.suppress(zmq.Again):  # one that never came
+                self.send(Leave())
+
+    def close(self) -> None:
+        """Ends those that have not left by themselves."""
+        until = time.monotonic() + LEAVE_SECONDS
+        for process in self._processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - time.monotonic()))
+        self._left.set()
+        self._watch.join()
+        self.kill()
+        self._ends.close()
+
+    def abandon(self) -> None:
+        """Ends all of them, by this rank's own decision."""
+        self._left.set()
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends all of them."""
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def _watched(self) -> None:
+        while not self._left.is_set() and self.trouble is None:
+            self._read(LOOK_SECONDS)
+            if self.trouble is None and not self._left.is_set() and (found := self._found()) is not None:
+                self._read(LAST_WORDS_SECONDS)
+                self.trouble = self.trouble or found
+
+    def _read(self, seconds: float) -> None:
+        """The notices that have come; waits so long for the first."""
+        for notice in self._ends.notices(seconds):
+            match notice:
+                case Beat(rank, heart):
+                    self._heard[rank], self._stages[rank] = time.monotonic(), heart.stage
+                case LastWords(rank, fatal):
+                    self.trouble = Fatal(fatal.reason, f"rank {rank}: {fatal.message}", fatal.code)
+
+    def _found(self) -> Fatal | None:
+        for rank, process in self._processes.items():
+            where = f"rank {rank} of {len(self._processes) + 1}"
+            if (code := process.poll()) not in (None, ExitCode.Drained):
+                how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+                return _died(f"{where} has ended at {self._stages[rank]}: {how}")
+            if (silent := time.monotonic() - self._heard[rank]) > SILENT_SECONDS and code is None:
+                return _died(f"{where} stands still at {self._stages[rank]}: no beat of its heart for {silent:.0f} s")
+        return None
+
+
+def _died(message: str) -> Fatal:
+    return Fatal(ExitCode.EngineDied.name, message, ExitCode.EngineDied)
+
+
+def _started(config: Path, folder: Path, rank: int) -> "subprocess.Popen[bytes]":
+    """It ends with the end of its standard input, which is this process."""
+    return subprocess.Popen(
+        [*COMMAND, "--config", str(config), "--folder", str(folder), "--rank", str(rank)],
+        stdin=subprocess.PIPE,
+    )

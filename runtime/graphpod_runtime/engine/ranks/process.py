@@ -1,0 +1,104 @@
+"""The process of a rank that is not the first: heart, start, orders, last words."""
+
+import argparse
+import faulthandler
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from graphpod_policy import EngineConfig, ExitCode
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.engine.pulse import Pulse
+from graphpod_runtime.engine.ranks.lines import Orders, Voice
+from graphpod_runtime.engine.ranks.messages import Beat, LastWords, Order
+from graphpod_runtime.wire.messages import Fatal
+
+log = logging.getLogger("graphpod.engine")
+
+Obey = Callable[[Order], bool]
+MakeReady = Callable[[EngineConfig, Path, int, Pulse], Obey]
+"""(config, folder, rank, pulse) -> what obeys orders, of a rank that is Ready."""
+
+
+def main(arguments: list[str] | None = None, make_ready: MakeReady | None = None) -> int:
+    """Runs one rank to its end; returns its exit code. `make_ready` is for tests."""
+    faulthandler.enable()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the first rank
+    parser = argparse.ArgumentParser(prog="graphpod-rank")
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, required=True, help="where ranks meet")
+    parser.add_argument("--rank", type=int, required=True)
+    options = parser.parse_args(arguments)
+    threading.Thread(target=_leave_with_the_first, name="first-rank-watch", daemon=True).start()
+    config = EngineConfig.parse(options.config.read_bytes())
+    return run(config, options.folder, options.rank, make_ready or following)
+
+
+def run(config: EngineConfig, folder: Path, rank: int, make_ready: MakeReady) -> int:
+    """The rank from its start to its end; its exit code."""
+    pulse = Pulse()
+    threading.Thread(target=_beat, args=(folder, rank, pulse), name="heart", daemon=True).start()
+    try:
+        orders = Orders(folder, rank)  # the first rank finds it connected when both are Ready
+        obey = make_ready(config, folder, rank, pulse)
+        pulse.beat("Ready")
+        while obey(orders.next()):
+            pulse.beat("Ready")
+    except StartFailure as failure:
+        return _ends(folder, rank, Fatal(failure.reason, failure.message, failure.code))
+    except Exception as error:
+        log.exception("rank %d cannot go on", rank)
+        message = f"{type(error).__name__}: {error}"
+        return _ends(folder, rank, Fatal(ExitCode.EngineDied.name, message, ExitCode.EngineDied))
+    return ExitCode.Drained
+
+
+def following(config: EngineConfig, folder: Path, rank: int, pulse: Pulse) -> Obey:
+    """Of the runner of this rank, on its own GPU."""
+    # These import torch: the heart beats already.
+    from graphpod_runtime.engine.ranks.following import Following
+    from graphpod_runtime.engine.runner import Runner
+    from graphpod_runtime.engine.start.device import device_of
+    from graphpod_runtime.models.loader import load_model
+    from graphpod_runtime.ranks.connection import connect
+
+    count, began = config.features.tensor, time.time()
+    ranks = connect(rank, count, folder, device_of(config.features.device, rank))
+    load = partial(load_model, rank=rank, ranks=count)
+    runner = Runner(config, lambda report: pulse.beat(report.state.value), began, load, ranks)
+    runner.start()
+    gc.collect()
+    gc.freeze()
+    return Following(runner).obey
+
+
+def _beat(folder: Path, rank: int, pulse: Pulse) -> None:
+    voice = Voice(folder)
+    while True:
+        voice.say(Beat(rank, pulse.heartbeat()))
+        pulse.wait()
+
+
+def _ends(folder: Path, rank: int, fatal: Fatal) -> int:
+    voice = Voice(folder)
+    voice.say(LastWords(rank, fatal))
+    voice.close()
+    return fatal.code
+
+
+def _leave_with_the_first() -> None:
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    os._exit(ExitCode.Drained)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""A runner in this process, of one rank or with the processes of the others."""
+
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from graphpod_policy import EngineConfig
+from graphpod_runtime.engine.ranks.leading import LeadingRunner
+from graphpod_runtime.engine.ranks.others import Others, Start
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.wire.messages import Fatal
+from graphpod_runtime.wire.report import Report
+
+log = logging.getLogger("graphpod.engine")
+
+
+def end(fatal: Fatal) -> None:
+    """Ends this process: its own pass waits in a collective for ever."""
+    log.error("%s: %s", fatal.reason, fatal.message)
+    os._exit(fatal.code)
+
+
+def runner_of(
+    config: EngineConfig,
+    report: Callable[[Report], None],
+    start: Start | None = None,
+    ended: Callable[[Fatal], None] = end,
+) -> Runner:
+    """The runner of `config`, not started. `start`: how processes of other ranks begin; `ended` is called in a thread
+    when one of them has ended or stands still."""
+    if config.features.tensor == 1:
+        return Runner(config, report)
+    others = Others(config, Path(tempfile.mkdtemp(prefix="graphpod-ranks-")), start)
+    threading.Thread(target=_end_with, args=(others, ended), name="ranks-end", daemon=True).start()
+    return LeadingRunner(config, report, None, others)
+
+
+def _end_with(others: Others, ended: Callable[[Fatal], None]) -> None:
+    if (fatal := others.wait_for_trouble()) is not None:
+        others.kill()
+        ended(fatal)

@@ -1,0 +1,91 @@
+"""What ranks agree on before any of them acts: a rank that degrades alone leaves the others waiting in a collective.
+
+Every rank makes the same calls in the same order. Numbers and verdicts go by the host, next to what the device does.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as distributed
+
+from graphpod_runtime.base.errors import CaptureFailed, CaptureOutOfMemory, CompileFailed, GraphError, SelfCheckFailed
+
+KINDS: tuple[type[GraphError], ...] = (CaptureFailed, CaptureOutOfMemory, CompileFailed, SelfCheckFailed)
+"""What ranks hear of each other, in the order of votes; of several in one vote the last of these counts."""
+WORDS = 2048
+"""Bytes of an error's message that other ranks hear."""
+
+
+class Ranks(Protocol):
+    """The processes that run one model together."""
+
+    rank: int
+    count: int
+
+    def least(self, value: int) -> int:
+        """The least of what the ranks give."""
+
+    def most(self, value: int) -> int:
+        """The most of what the ranks give."""
+
+    def agreed(self) -> AbstractContextManager[None]:
+        """A GraphError of one rank within is raised at every rank when all have come to the end."""
+
+
+class Alone:
+    """One process, which agrees with itself."""
+
+    rank, count = 0, 1
+
+    def least(self, value: int) -> int:
+        return value
+
+    def most(self, value: int) -> int:
+        return value
+
+    @contextmanager
+    def agreed(self) -> Iterator[None]:
+        yield
+
+
+ALONE = Alone()
+
+
+class Together:
+    """One of several ranks, whose group `votes` is of host memory."""
+
+    def __init__(self, rank: int, count: int, votes: Any) -> None:
+        self.rank, self.count, self._votes = rank, count, votes
+
+    def least(self, value: int) -> int:
+        return -self.most(-value)
+
+    def most(self, value: int) -> int:
+        number = torch.tensor([value], dtype=torch.int64)
+        distributed.all_reduce(number, distributed.ReduceOp.MAX, self._votes)
+        return int(number)
+
+    @contextmanager
+    def agreed(self) -> Iterator[None]:
+        own: GraphError | None = None
+        try:
+            yield
+        except GraphError as error:
+            own = error
+        # Of two that fail alike the lower rank speaks.
+        vote = 0 if own is None else (1 + KINDS.index(type(own))) * self.count - self.rank
+        if (worst := self.most(vote)) == 0:
+            return
+        kind, speaker = KINDS[-(-worst // self.count) - 1], -worst % self.count
+        raise kind(self._words(speaker, own)) from own
+
+    def _words(self, speaker: int, own: GraphError | None) -> str:
+        """The message of the rank that speaks."""
+        said = torch.zeros(WORDS, dtype=torch.uint8)
+        if speaker == self.rank:
+            text = f"rank {self.rank}: {own}".encode()[:WORDS]
+            said[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        distributed.broadcast(said, src=speaker, group=self._votes)
+        return bytes(said.tolist()).rstrip(b"\0").decode(errors="ignore")

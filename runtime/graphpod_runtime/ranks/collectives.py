@@ -1,0 +1,78 @@
+"""What ranks compute together, as operators: captures, traces and compilers hold each as one call.
+
+Without ranks no code calls them. While the recorder captures, ranks exchange nothing, as a captured stream would not:
+what they compute then is overwritten, and a rank whose capture fails leaves no other one waiting.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor
+
+torch.library.define("graphpod::sum_of_ranks", "(Tensor x) -> Tensor")
+torch.library.define("graphpod::columns_of_ranks", "(Tensor x, int ranks) -> Tensor")
+
+_gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
+"""Of two names, torch 2.11 has only the second, and later ones warn of it."""
+
+_silent = False
+"""Whether a CPU's ranks exchange nothing now."""
+
+
+def sum_of_ranks(x: Tensor) -> Tensor:
+    """The sum of what each rank has in the place of `x`: the same bits at every rank."""
+    result: Tensor = torch.ops.graphpod.sum_of_ranks(x)
+    return result
+
+
+def columns_of_ranks(x: Tensor, ranks: int) -> Tensor:
+    """x [rows, width] of every rank, next to each other in the order of ranks: [rows, ranks · width]."""
+    result: Tensor = torch.ops.graphpod.columns_of_ranks(x, ranks)
+    return result
+
+
+def from_first_rank(x: Tensor) -> Tensor:
+    """What the first rank has in the place of `x`."""
+    shared = x.clone()
+    distributed.broadcast(shared, src=0)
+    return shared
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Within, ranks of a CPU exchange nothing; results have the right shape and any content."""
+    global _silent
+    before, _silent = _silent, True
+    try:
+        yield
+    finally:
+        _silent = before
+
+
+@torch.library.impl("graphpod::sum_of_ranks", ("cpu", "cuda"))
+def _sum(x: Tensor) -> Tensor:
+    total = x.clone(memory_format=torch.contiguous_format)
+    if total.is_cuda or not _silent:
+        distributed.all_reduce(total)
+    return total
+
+
+@torch.library.register_fake("graphpod::sum_of_ranks")
+def _like(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@torch.library.impl("graphpod::columns_of_ranks", ("cpu", "cuda"))
+def _columns(x: Tensor, ranks: int) -> Tensor:
+    rows, width = x.shape
+    parts = x.new_empty(ranks * rows, width)
+    if parts.is_cuda or not _silent:
+        _gather(parts, x.contiguous())
+    return parts.view(ranks, rows, width).transpose(0, 1).reshape(rows, ranks * width)
+
+
+@torch.library.register_fake("graphpod::columns_of_ranks")
+def _wide(x: Tensor, ranks: int) -> Tensor:
+    return x.new_empty(x.shape[0], ranks * x.shape[1])

@@ -1,0 +1,86 @@
+"""What several ranks cannot do is refused before a weight is read: by both numbers, or by the feature's name."""
+
+from typing import Any
+
+import pytest
+
+from graphpod_policy import (
+    Device,
+    EngineConfig,
+    Features,
+    GraphRequest,
+    ModelConfig,
+    ModelFacts,
+    Quantization,
+    SpeculativeMethod,
+    can_start,
+    resolve,
+)
+from graphpod_policy.start.footprint import page_bytes
+
+LLAMA: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "vocab_size": 49152,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 100000.0,
+    "tie_word_embeddings": True,
+    "hidden_act": "silu",
+}
+"""The shape of SmolLM2."""
+
+
+def engine(features: Features) -> EngineConfig:
+    request = GraphRequest()
+    return EngineConfig.of(features, request, resolve(features, request), dtype="float32", model=ModelConfig("m", "/m"))
+
+
+def refused(features: Features, config: dict[str, Any]) -> str:
+    found = engine(features)
+    return "; ".join(map(str, can_start(found, found.resolved(), ModelFacts.of(config))))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "changes", "words"),
+    [
+        (2, {}, "tensor 2 does not divide 9 attention heads"),
+        (2, {"num_attention_heads": 8}, "tensor 2 and 3 key-value heads: neither divides the other"),
+        (3, {"intermediate_size": 100}, "tensor 3 does not divide 100 columns of an MLP"),
+        (3, {"vocab_size": 100}, "tensor 3 does not divide 100 tokens of the vocabulary"),
+    ],
+)
+def test_what_does_not_divide_is_refused_with_both_numbers(ranks: int, changes: dict[str, Any], words: str) -> None:
+    assert words in refused(Features(tensor=ranks), LLAMA | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"speculative": SpeculativeMethod.Ngram}, "spec.engine.speculative: speculative decoding with"),
+        ({"host_cache_bytes": 1 << 30}, "spec.engine.hostCache: a host KV cache with"),
+        ({"quantization": Quantization.Fp8}, "spec.engine.quantization: FP8 weights with"),
+    ],
+)
+def test_what_ranks_do_not_have_yet_is_refused_by_name(changes: dict[str, Any], words: str) -> None:
+    found = refused(Features(tensor=3, **changes), LLAMA)
+    assert f"{words} spec.parallelism.tensor 3 is not built in this version" in found
+    assert "or set spec.parallelism.tensor: 1" in found
+    assert "is not built" not in refused(Features(tensor=1, **changes), LLAMA)
+
+
+def test_ranks_need_a_gpu_each_and_processes_on_a_cpu() -> None:
+    assert refused(Features(tensor=3), LLAMA) == ""
+    assert "tensor 3 and pipeline 1 make 3 ranks for 1 GPUs" in refused(Features(Device.Cuda, 1, tensor=3), LLAMA)
+
+
+@pytest.mark.parametrize(("ranks", "heads"), [(1, 3), (3, 1), (9, 1)])
+def test_a_page_of_the_kv_cache_has_the_heads_of_one_rank(ranks: int, heads: int) -> None:
+    model = ModelFacts.of(LLAMA)
+    alone = page_bytes(engine(Features()), model)
+    assert page_bytes(engine(Features(tensor=ranks)), model) == alone * heads // 3

@@ -1,0 +1,209 @@
+"""A process that has imported the engine once, and forks all ranks of an engine for each order: real ranks over gloo,
+without the seconds of their imports.
+
+A line in is an order, a line out what the engine has answered.
+"""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from graphpod_policy import EngineConfig, ExitCode, Phase
+
+SILENT_SECONDS = 3.0
+ROOT = Path(__file__).resolve().parents[4]
+
+
+class Order(msgspec.Struct, frozen=True):
+    """One engine, and what it is asked."""
+
+    config: bytes
+    prompts: list[list[int]]
+    faults: str = ""
+    max_tokens: int = 12
+    temperature: float = 0.0
+    prompt_logprobs: bool = False
+    sent: int = 0
+    """A signal to rank 1,"""
+    at: str = ""
+    """in capture or decode."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came of it. `graphs`: by phase its policy, graphs, and verdict of the self-check."""
+
+    texts: list[list[int]] = []
+    graphs: dict[str, tuple[str, int, str]] = {}
+    rules: list[str] = []
+    because: list[str] = []
+    fallbacks: float = 0
+    kv_pages: int = 0
+    scored: list[list[float]] = []
+    failure: str = ""
+    left: int = 0
+    """Other ranks that are alive after it."""
+
+
+class RankForks:
+    """Engines of several ranks, one after the other."""
+
+    def __init__(self, forking: "subprocess.Popen[bytes]") -> None:
+        self._forking = forking
+
+    def answer(self, config: EngineConfig, prompts: list[list[int]], **more: Any) -> Answer:
+        """Of an engine that ends with it."""
+        assert self._forking.stdin is not None
+        assert self._forking.stdout is not None
+        self._forking.stdin.write(msgspec.json.encode(Order(config.canonical(), prompts, **more)) + b"\n")
+        self._forking.stdin.flush()
+        return msgspec.json.decode(self._forking.stdout.readline(), type=Answer)
+
+
+@contextmanager
+def rank_forks() -> Iterator[RankForks]:
+    """For the tests of a module."""
+    command = [sys.executable, "-m", "tests.unit.runtime.ranks.rank_forks"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT) as forking:
+        yield RankForks(forking)
+        assert forking.stdin is not None
+        forking.stdin.close()  # its end
+
+
+class Forked:
+    """A Process of a fork."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self._code = pid, None
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if pid else None
+        return self._code
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self._code is None:
+            _, status = os.waitpid(self.pid, 0)
+            self._code = os.waitstatus_to_exitcode(status)
+        return self._code
+
+
+def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
+    """In a fork, the first rank; it forks the others."""
+    from graphpod_runtime.base.failure import StartFailure
+    from graphpod_runtime.engine.capture.debug import FAULT
+    from graphpod_runtime.engine.offline import answers
+    from graphpod_runtime.engine.ranks import others, process
+    from graphpod_runtime.engine.ranks.leading import RankLost
+    from graphpod_runtime.engine.ranks.start import runner_of
+    from graphpod_runtime.engine.schedule.sampling import Sampling
+    from graphpod_runtime.engine.schedule.sequence import LogprobRequest
+    from graphpod_runtime.wire.messages import Fatal
+    from graphpod_runtime.wire.report import Report, State
+
+    os.environ[FAULT] = order.faults
+    config = EngineConfig.parse(order.config)
+    others.SILENT_SECONDS = SILENT_SECONDS
+    forks: list[Forked] = []
+
+    def send(at: str) -> None:
+        if at == order.at:
+            os.kill(forks[0].pid, order.sent)
+
+    once = threading.Lock()
+
+    def ended(fatal: Fatal) -> NoReturn:
+        once.acquire()  # the first of two threads that see it
+        failure = f"{fatal.reason}: {fatal.message}"
+        answered(Answer(failure=failure, left=sum(fork.poll() is None for fork in forks)))
+        os._exit(0)
+
+    def start(rank: int) -> Forked:
+        if pid := os.fork():
+            forks.append(Forked(pid))
+            return forks[-1]
+        folder = next(Path(os.environ["TMPDIR"]).glob("graphpod-ranks-*"))
+        os._exit(process.run(config, folder, rank, process.following))
+
+    def report(report: Report) -> None:
+        if report.state is State.Capturing:
+            send("capture")
+
+    runner = runner_of(config, report, start, ended)
+    sampling = Sampling(order.temperature, seed=7)
+    wants = LogprobRequest(prompt=0) if order.prompt_logprobs else None
+    try:
+        runner.start()
+        send("decode")
+        found = answers(runner, order.prompts, order.max_tokens, sampling, wants, ignore_eos=True)
+    except StartFailure as failure:
+        answered(Answer(failure=str(failure)))
+        return
+    except RankLost as lost:
+        ended(Fatal(ExitCode.EngineDied.name, str(lost), ExitCode.EngineDied))
+    made, counted = runner.report, runner.counters.snapshot()
+    answer = Answer(
+        [list(answer.tokens) for answer in found],
+        {
+            phase.value: (one.effective.value, one.captured, one.self_check.value)
+            for phase, one in ((phase, made.phases[phase]) for phase in Phase)
+        },
+        [decision.rule for decision in made.decisions],
+        [decision.because for decision in made.decisions],
+        sum(sample.value for sample in counted if sample.name == "graphpod_graph_fallbacks_total"),
+        made.kv_pages,
+        [[one.logprob for one in answer.prompt_logprobs] for answer in found],
+    )
+    del runner
+    gc.collect()  # the runner leaves the other ranks
+    answered(answer)
+
+
+def _answered(writing: int, answer: Answer) -> None:
+    os.write(writing, msgspec.json.encode(answer))
+
+
+def main() -> None:
+    """Forks until its input ends."""
+    import tempfile
+
+    import torch
+    import torch._dynamo  # for traces of Piecewise
+
+    from graphpod_runtime.engine.ranks import leading, start  # noqa: F401 - with all that forks need
+
+    torch.set_num_threads(1)
+    gc.freeze()  # or each fork walks all of torch as it ends, which copies it
+    for line in sys.stdin.buffer:
+        order = msgspec.json.decode(line, type=Order)
+        reading, writing = os.pipe()
+        if not os.fork():
+            os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+            with tempfile.TemporaryDirectory() as folder:
+                os.environ["TMPDIR"] = tempfile.tempdir = folder
+                carried_out(order, partial(_answered, writing))
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as content:
+            answer = content.read()
+        os.wait()
+        sys.stdout.buffer.write((answer or b'{"failure": "the first rank has ended"}') + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
