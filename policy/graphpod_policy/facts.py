@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from graphpod_policy.enums import ModelPath, SpeculativeMethod
 from graphpod_policy.model.architectures import ARCHITECTURES
-from graphpod_policy.model.config_json import FULL, ConfigJson, rope_type
+from graphpod_policy.model.config_json import CAPS, FULL, ConfigJson, rope_type
 from graphpod_policy.model.draft_head import DRAFT_VOCAB, head_not_built, layers_of
 from graphpod_policy.model.families import Family
 from graphpod_policy.model.fp8_scheme import PARTS
@@ -66,6 +66,8 @@ class ModelFacts:
     """Whether any layer attends to a window only."""
     plain_scores: bool = True
     """Whether scores of attention are neither capped nor have sinks."""
+    gated: bool = True
+    """Whether an MLP has a gate next to the matrix that widens."""
     path: ModelPath = ModelPath.Native
     """Whose modules compute it."""
     uncapturable: str = ""
@@ -118,6 +120,8 @@ class ModelFacts:
             if known and text.get(POSITIONS)
             else _count(text, POSITIONS, 0) or None,
             windowed=bool(_usable(declared.windows)),
+            plain_scores=not (known and text.get(CAPS[0])),
+            gated=declared.row is None or declared.row.gated,
             not_built=_usable(declared.not_built),
         )
         if not known or shape.not_built or (scheme := _usable(declared.scheme)) is None:
@@ -136,7 +140,8 @@ class ModelFacts:
     def matrices(self) -> dict[str, int]:
         """Weights of the matrices of a dense layer, by their names: what may be in FP8."""
         heads, kv = self.hidden * self.heads * self.head_dim, self.hidden * self.kv_heads * self.head_dim
-        sizes = ((heads, kv, kv), (heads,), (self.hidden * self.intermediate,) * 2, (self.hidden * self.intermediate,))
+        wide = self.hidden * self.intermediate
+        sizes = ((heads, kv, kv), (heads,), (wide if self.gated else 0, wide), (wide,))
         return {
             part: size for parts, each in zip(PARTS, sizes, strict=True) for part, size in zip(parts, each, strict=True)
         }
@@ -145,7 +150,7 @@ class ModelFacts:
     def params(self) -> int:
         """Weights: attention, gated MLP (of every expert where there are some), embedding, and a head of its own."""
         attention = self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
-        dense = 3 * self.hidden * self.intermediate
+        dense = (3 if self.gated else 2) * self.hidden * self.intermediate
         width = self.intermediate if self.expert_intermediate is None else self.expert_intermediate
         sparse = 3 * self.hidden * (self.experts * width + self.shared_intermediate)
         layers = 0 if not self.experts else self.layers if self.expert_layers is None else self.expert_layers

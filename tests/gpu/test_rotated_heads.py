@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from graphpod_runtime.models.layer_functions import Before
-from graphpod_runtime.models.rope import rope_tables
+from graphpod_runtime.models.rope.rope_tables import rope_tables
 
 CUDA = torch.device("cuda", 0)
 EPS = 1e-6

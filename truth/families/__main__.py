@@ -1,4 +1,5 @@
-"""`make families`: each causal model type of transformers through the engine; results, the engine's table, the page.
+"""`make families`: each causal model type of transformers through the engine, and variants of their configurations;
+results, the engine's table, the page.
 
     python -m truth.families [--only TYPE ...] [--device cuda] [--again] [--page]
 
@@ -21,6 +22,7 @@ from pathlib import Path
 
 from truth.families.page import write_page, write_table
 from truth.families.results import RESULTS, keep, kept
+from truth.families.variants import VARIANTS
 
 SECONDS = 180
 """Of one type."""
@@ -30,7 +32,7 @@ AT_ONCE = 24
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m truth.families", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", nargs="+", metavar="TYPE", help="model types; default: all")
+    parser.add_argument("--only", nargs="+", metavar="TYPE", help="model types, or names of variants; default: all")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--again", action="store_true", help="also types that have a result")
     parser.add_argument("--page", action="store_true", help="only write the engine's table and the page")
@@ -52,7 +54,7 @@ def _all(options: argparse.Namespace, results: Path) -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     done = {} if options.again else kept(results)
-    names = options.only or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    names = options.only or [*sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES), *VARIANTS]
     left = [name for name in names if options.only or name not in done]
     began, ended = time.monotonic(), 0
     while left:
@@ -60,12 +62,12 @@ def _all(options: argparse.Namespace, results: Path) -> None:
         for trial in _in_a_process(part, options.device):
             keep(results, trial)
             ended += 1
-            left.remove(trial["model_type"])
+            name = str(trial.get("variant") or trial["model_type"])
+            left.remove(name)
             seconds = (time.monotonic() - began) / ended * len(left)
             said = trial["refused"] or f"{trial['prefill']}, {trial['decode']}"
             print(
-                f"{ended:3}/{ended + len(left)} {trial['model_type']}: {trial['outcome']} ({said}); "
-                f"about {seconds / 60:.0f} min left",
+                f"{ended:3}/{ended + len(left)} {name}: {trial['outcome']} ({said}); about {seconds / 60:.0f} min left",
                 flush=True,
             )
     print(dict(Counter(trial["outcome"] for trial in kept(results).values())))
@@ -92,7 +94,10 @@ def _in_a_process(names: list[str], device: str) -> Iterator[dict[str, object]]:
                 yield json.loads(line)
     if ended < len(names):
         because = f"its process ended with code {process.returncode}, or was ended after {SECONDS} s"
-        yield {**_NOTHING, "model_type": names[ended], "outcome": "Failed", "because": because}
+        model_type, _ = VARIANTS.get(names[ended], (names[ended], {}))
+        variant = names[ended] if names[ended] in VARIANTS else ""
+        named = {"model_type": model_type, "variant": variant}
+        yield {**_NOTHING, **named, "outcome": "Failed", "because": because}
 
 
 _NOTHING = {"row": {}, "prefill": "", "decode": "", "refused": "", "recurrent": False}
@@ -111,10 +116,12 @@ def _run(names: list[str], device: str) -> int:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     for name in names:
+        model_type, changes = VARIANTS.get(name, (name, {}))
         with tempfile.TemporaryDirectory() as parent:
-            folder = Path(parent) / name
+            folder = Path(parent) / model_type
             folder.mkdir()
-            print(json.dumps(asdict(tried(name, folder, Device(device)))), flush=True)
+            trial = tried(model_type, folder, Device(device), **changes)
+            print(json.dumps(asdict(trial) | {"variant": name if name in VARIANTS else ""}), flush=True)
     return 0
 
 

@@ -52,6 +52,16 @@ COLUMNS = """| type | path | prefill | decode | recurrent state | furthest log-p
 |---|---|---|---|---|---|---|
 """
 
+VARIANTS = """
+## Other configurations
+
+The same runs of {all} small configurations that are not a type's own. {equal} are equal on captured graphs, under the
+path and the policies that `graphpod explain` gives their config.json.
+
+| configuration | path | prefill | decode | furthest log-probability |
+|---|---|---|---|---|
+"""
+
 
 def write_table(results: Path = CPU) -> None:
     """`families.json` of the policy: what resolver and engine read."""
@@ -94,7 +104,8 @@ def page_of(whole: Mapping[str, Any]) -> str:
     rows = "".join(f"| {said} | {counts[group]} |\n" for group, said in GROUPS.items())
     said = HEAD.format(steps=trials_steps(trials), version=whole["transformers"])
     said += _on_a_gpu(trials, json.loads(GPU.read_bytes()))
-    return f"{said}\n| result | types |\n|---|---|\n{rows}\n{COLUMNS}{''.join(_lines(trials))}{_reasons()}"
+    types = f"{said}\n| result | types |\n|---|---|\n{rows}\n{COLUMNS}{''.join(_lines(trials))}"
+    return f"{types}{_variants(whole.get('variants', {}))}{_reasons()}"
 
 
 def trials_steps(trials: Mapping[str, Any]) -> int:
@@ -124,6 +135,17 @@ def _lines(trials: Mapping[str, Any]) -> Iterator[str]:
             why = _cell(next((one for one in trial["decisions"] if "HostRead" in one or "Failed" in one), ""))
         prefill, decode = (trial["prefill"], trial["decode"]) if equal else ("refused", "refused")
         yield f"| `{name}` | {trial.get('path') or ''} | {prefill} | {decode} | {state} | {furthest} | {why} |\n"
+
+
+def _variants(trials: Mapping[str, Any]) -> str:
+    """The table of other configurations."""
+    equal = sum(_group(trial) == "captured" for trial in trials.values())
+    lines = (
+        (name, trial["path"], *(trial[phase] or trial["outcome"] for phase in ("prefill", "decode")), trial["furthest"])
+        for name, trial in trials.items()
+    )
+    rows = "".join(f"| {' | '.join(line[:-1])} | {line[-1]:.1e} |\n" for line in lines)
+    return VARIANTS.format(equal=equal, all=len(trials)) + rows
 
 
 def _cell(text: str) -> str:

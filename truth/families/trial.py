@@ -13,7 +13,19 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
-from graphpod_policy import Device, EngineConfig, Features, GraphRequest, ModelConfig, OnCaptureFailure, Phase, resolve
+from graphpod_policy import (
+    Device,
+    EngineConfig,
+    Facts,
+    Features,
+    GraphRequest,
+    ModelConfig,
+    ModelFacts,
+    OnCaptureFailure,
+    Phase,
+    refine,
+    resolve,
+)
 from graphpod_policy.model import families
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
@@ -49,6 +61,8 @@ class Trial:
 
     model_type: str
     outcome: str
+    variant: str = ""
+    """The name of the changes to its small configuration; "": none."""
     row: dict[str, Any] = field(default_factory=dict)
     """Architecture and fields of its sizes."""
     path: str = ""
@@ -90,6 +104,7 @@ def tried(model_type: str, folder: Path, device: Device = Device.Cpu, **changes:
         row = trial.row if saved == model_type or saved not in CAUSAL else row_of(saved)
         with only(saved, row, folder.parent / f"{folder.name}.json"):
             runner = _started(folder, device)
+            explained = _explained(folder, device)
     except FamilyUnsupported as error:
         trial.outcome, trial.refused, trial.because = "Refused", error.lack.value, str(error)
         return trial
@@ -109,6 +124,10 @@ def tried(model_type: str, folder: Path, device: Device = Device.Cpu, **changes:
         trial.because = _said(error)
         return trial
     _compare(trial, reference, sequences)
+    # What a rehearsal finds in a model's code no config.json says.
+    seen = (trial.path, trial.prefill, trial.decode)
+    if trial.outcome == "Equal" and not runner.engine.model.shape.uncapturable and seen != explained:
+        trial.outcome, trial.because = "Wrong", f"config.json says {explained}, and it runs as {seen}"
     trial.replays = int(runner.counters.value("graphpod_graph_replays_total"))
     trial.fallbacks = int(runner.counters.value("graphpod_graph_fallbacks_total"))
     return trial
@@ -132,7 +151,7 @@ def _written(config: Any, folder: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 
 
-def _started(folder: Path, device: Device) -> Runner:
+def _asked(device: Device) -> tuple[Features, GraphRequest]:
     features = Features(
         device=device,
         gpus=1 if device is Device.Cuda else 0,
@@ -140,11 +159,23 @@ def _started(folder: Path, device: Device) -> Runner:
         max_batch=len(LENGTHS),
         prefill_chunk=CHUNK,
     )
-    request = GraphRequest(
+    return features, GraphRequest(
         prefill_sizes=SIZES[Phase.Prefill],
         decode_sizes=SIZES[Phase.Decode],
         on_capture_failure=OnCaptureFailure.Degrade,
     )
+
+
+def _explained(folder: Path, device: Device) -> tuple[str, str, str]:
+    """Path and policies that `graphpod explain` gives the config.json of `folder`."""
+    features, request = _asked(device)
+    model = ModelFacts.of(json.loads((folder / "config.json").read_bytes()))
+    plan = refine(resolve(features, request), Facts(model=model))
+    return model.path.value, plan.phases[Phase.Prefill].planned.value, plan.phases[Phase.Decode].planned.value
+
+
+def _started(folder: Path, device: Device) -> Runner:
+    features, request = _asked(device)
     config = EngineConfig.of(
         features,
         request,

@@ -2,42 +2,132 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
+
+
+class Norm(StrEnum):
+    """What stands in front of attention and MLP, and at the end."""
+
+    Rms = "Rms"
+    """By the root of the mean square, rounded, and by a weight."""
+    RmsWide = "RmsWide"
+    """Rounded once, behind the weight."""
+    RmsPlusOne = "RmsPlusOne"
+    """The same; the checkpoint's weight w means 1 + w."""
+    Layer = "Layer"
+    """By mean and variance, and by a weight."""
+    LayerBias = "LayerBias"
+    """And a bias."""
+
+
+class HeadNorm(StrEnum):
+    """How queries and keys are normalised before their rotation."""
+
+    Each = "Each"
+    """Each head by one weight of a head's width."""
+    All = "All"
+    """All heads of a token together, by a weight of their width."""
+    Own = "Own"
+    """Each head by mean and variance, and by a weight of its own."""
+
+
+class Windows(StrEnum):
+    """Which layers attend to a window."""
+
+    Asked = "Asked"
+    """Where `use_sliding_window` is true: those of `layer_types`, or from `max_window_layers` on."""
+    Pattern = "Pattern"
+    """Those of `layer_types`, or all but each `sliding_window_pattern`-th."""
+    Every = "Every"
+    """All, where there is a `sliding_window`."""
+
+
+ATTENTION_MLP = {"attention_bias": "qkv out", "mlp_bias": "mlp"}
+"""Fields and what they give biases to: q, k and v; the projection of attention's result; the MLP."""
+FULL_LAYERS = "full"
+"""Of `Architecture.unrotated`: layers without a window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What config.json means for one architecture."""
+    """What config.json means for one architecture. Llama is the plain one."""
 
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Of fields that config.json may leave out, as transformers has them."""
-    qkv_bias: bool = False
-    """Whether q, k and v have biases without being asked for; the output projection has none then."""
-    qk_norm: bool = False
+    biases: Mapping[str, str] = field(default_factory=lambda: ATTENTION_MLP)
+    """Which matrices have biases where a field is true; "": whatever config.json says."""
+    qk_norm: HeadNorm | None = None
+    qk_norm_field: str = ""
+    """The field that asks for it; "": none has to."""
+    norm: Norm = Norm.Rms
+    eps: str = "rms_norm_eps"
+    norm_inputs: bool = True
+    """Whether attention and MLP read normalised input."""
+    norm_results: bool = False
+    """Whether attention's and the MLP's results are normalised before they are added."""
+    parallel: bool = False
+    """Whether attention and MLP read the same input."""
+    gated: bool = True
+    """Whether an MLP has a gate."""
+    interleaved: bool = False
+    """Whether a rotation turns elements 2i and 2i + 1 of a head, not i and i + half."""
+    partial: bool = False
+    """Whether `partial_rotary_factor` may leave elements of a head as they are."""
+    fused: tuple[str, ...] = ()
+    """Matrices of the checkpoint that are several in others, and one here."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Modules of a layer in the checkpoint, and their names here."""
     gemma: bool = False
-    """Gemma's norms, scaled embeddings and scale of attention; windows and their rotary positions by layer."""
+    """Gemma's scaled embeddings."""
+    scale: str = ""
+    """The field of what query · key is multiplied by; with `gemma`, of what it is divided by the root of."""
+    multipliers: bool = False
+    """Whether embeddings, results of a layer's parts and logits have factors of their own."""
+    logit_scale: bool = False
+    caps: bool = False
+    """Whether scores and logits may be capped."""
+    windows: Windows | None = Windows.Asked
+    local_rope: bool = False
+    """Whether windowed layers have rotary positions of their own."""
+    unrotated: str = ""
+    """Which layers have no rotation: FULL_LAYERS, or the field that lists a 0 for each; "": none."""
+    activation: tuple[str, tuple[str, ...]] = ("hidden_act", ("silu",))
+    """The field that names the activation of an MLP, and the values that are built."""
     text_part: bool = False
     """Whether the decoder is the `text_config` of a model that sees images, too; that part is left out."""
 
     @property
     def overflows_float16(self) -> bool:
-        """Whether activations may exceed what float16 can hold (65504). Gemma-3's do; vLLM refuses it, too."""
+        """Whether activations may exceed what float16 can hold (65504). Gemma's do; vLLM refuses Gemma-3, too."""
         return self.gemma
 
     @property
-    def activation(self) -> tuple[str, str]:
-        """The field that names the gate of an MLP, and the only value that is built."""
-        return ("hidden_activation", "gelu_pytorch_tanh") if self.gemma else ("hidden_act", "silu")
+    def own_order(self) -> bool:
+        """Whether the rows of a matrix stand in another order, or in another matrix, than in the checkpoint."""
+        return self.interleaved or bool(self.fused) or not self.gated
+
+    @property
+    def divides(self) -> bool:
+        """Whether a rank's part of each matrix is one piece of the checkpoint's, and needs no other rank's heads."""
+        plain = not (self.interleaved or self.partial or self.fused)
+        return plain and self.qk_norm in (None, HeadNorm.Each)
 
     def tensor(self, name: str) -> str | None:
         """The decoder's name of the checkpoint's tensor `name`; None for one of a part that is left out."""
         if not self.text_part:
-            return name
+            return self._renamed(name)
         if name.startswith(("vision_tower.", "multi_modal_projector.")):
             return None
         if name.startswith(("model.vision_tower.", "model.multi_modal_projector.")):
             return None
         return name.removeprefix("language_model.").replace("model.language_model.", "model.", 1)
+
+    def _renamed(self, name: str) -> str:
+        for stored, own in self.renamed.items():
+            if f".{stored}." in name:
+                return name.replace(f".{stored}.", f".{own}.")
+        return name
 
 
 TIED = {"tie_word_embeddings": True}
@@ -62,12 +152,132 @@ GEMMA3 = (
         "rope_local_base_freq": 1e4,
     }
 )
+GEMMA2 = (
+    TIED
+    | WINDOWED
+    | {
+        "head_dim": 256,
+        "max_position_embeddings": 8192,
+        "rms_norm_eps": 1e-6,
+        "query_pre_attn_scalar": 256,
+        "sliding_window_pattern": 2,
+        "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+    }
+)
+GELU = ("gelu_pytorch_tanh",)
+GEMMA_FEATURES: dict[str, Any] = {"gemma": True, "norm": Norm.RmsPlusOne}
+GEMMA3_FEATURES: dict[str, Any] = GEMMA_FEATURES | {
+    "qk_norm": HeadNorm.Each,
+    "norm_results": True,
+    "scale": "query_pre_attn_scalar",
+    "windows": Windows.Pattern,
+    "local_rope": True,
+    "activation": ("hidden_activation", GELU),
+}
+GLM_FEATURES: dict[str, Any] = {
+    "biases": {"attention_bias": "qkv"},
+    "interleaved": True,
+    "partial": True,
+    "fused": ("mlp.gate_up_proj",),
+    "windows": None,
+}
+GLM = {"attention_bias": True, "head_dim": 128, "num_key_value_heads": 2, "partial_rotary_factor": 0.5}
+COHERE_FEATURES: dict[str, Any] = {
+    "norm": Norm.Layer,
+    "eps": "layer_norm_eps",
+    "parallel": True,
+    "interleaved": True,
+    "logit_scale": True,
+}
+COHERE = TIED | {"layer_norm_eps": 1e-5, "logit_scale": 0.0625, "max_position_embeddings": 8192}
 
 ARCHITECTURES: dict[str, Architecture] = {
     "LlamaForCausalLM": Architecture(),
-    "Qwen2ForCausalLM": Architecture(UPPER_WINDOWED, qkv_bias=True),
-    "Qwen3ForCausalLM": Architecture(UPPER_WINDOWED, qk_norm=True),
-    "Gemma3ForCausalLM": Architecture(GEMMA3, qk_norm=True, gemma=True),
-    "Gemma3ForConditionalGeneration": Architecture(GEMMA3, qk_norm=True, gemma=True, text_part=True),
+    "MistralForCausalLM": Architecture(WINDOWED, biases={}, windows=Windows.Every),
+    "Qwen2ForCausalLM": Architecture(UPPER_WINDOWED, biases={"": "qkv"}),
+    "Qwen3ForCausalLM": Architecture(UPPER_WINDOWED, qk_norm=HeadNorm.Each),
+    "GemmaForCausalLM": Architecture(
+        TIED | {"head_dim": 256, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6},
+        **GEMMA_FEATURES,
+        windows=None,
+        activation=("hidden_act", (*GELU, "gelu")),
+    ),
+    "Gemma2ForCausalLM": Architecture(
+        GEMMA2,
+        **GEMMA_FEATURES,
+        norm_results=True,
+        scale="query_pre_attn_scalar",
+        caps=True,
+        windows=Windows.Pattern,
+        activation=("hidden_activation", GELU),
+    ),
+    "Gemma3ForCausalLM": Architecture(GEMMA3, **GEMMA3_FEATURES),
+    "Gemma3ForConditionalGeneration": Architecture(GEMMA3, **GEMMA3_FEATURES, text_part=True),
+    "Phi3ForCausalLM": Architecture(
+        {"rms_norm_eps": 1e-5},
+        biases={},
+        partial=True,
+        fused=("self_attn.qkv_proj", "mlp.gate_up_proj"),
+        windows=Windows.Every,
+    ),
+    "GraniteForCausalLM": Architecture(
+        {
+            "embedding_multiplier": 1.0,
+            "attention_multiplier": 1.0,
+            "residual_multiplier": 1.0,
+            "logits_scaling": 1.0,
+        },
+        scale="attention_multiplier",
+        multipliers=True,
+        windows=None,
+    ),
+    "Olmo2ForCausalLM": Architecture(
+        {"rms_norm_eps": 1e-5},
+        biases={"attention_bias": "qkv out"},
+        qk_norm=HeadNorm.All,
+        norm=Norm.RmsWide,
+        norm_inputs=False,
+        norm_results=True,
+        windows=None,
+    ),
+    "SmolLM3ForCausalLM": Architecture(
+        TIED | {"num_key_value_heads": 4, "no_rope_layer_interval": 4}, unrotated="no_rope_layers"
+    ),
+    "Starcoder2ForCausalLM": Architecture(
+        TIED | {"norm_epsilon": 1e-5, "use_bias": True, "num_key_value_heads": 2},
+        biases={"use_bias": "qkv out mlp"},
+        norm=Norm.LayerBias,
+        eps="norm_epsilon",
+        gated=False,
+        renamed={"mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"},
+        windows=Windows.Every,
+        activation=("hidden_act", GELU),
+    ),
+    "InternLM3ForCausalLM": Architecture(
+        {"rms_norm_eps": 1e-5, "head_dim": 128, "num_key_value_heads": 2},
+        biases=ATTENTION_MLP | {"qkv_bias": "qkv", "bias": "out mlp"},
+        windows=None,
+    ),
+    "GlmForCausalLM": Architecture(GLM, **GLM_FEATURES),
+    "Glm4ForCausalLM": Architecture(
+        GLM,
+        **GLM_FEATURES,
+        norm_results=True,
+        renamed={
+            "post_attention_layernorm": "pre_feedforward_layernorm",
+            "post_self_attn_layernorm": "post_attention_layernorm",
+            "post_mlp_layernorm": "post_feedforward_layernorm",
+        },
+    ),
+    "CohereForCausalLM": Architecture(
+        COHERE, **COHERE_FEATURES, qk_norm=HeadNorm.Own, qk_norm_field="use_qk_norm", windows=None
+    ),
+    "Cohere2ForCausalLM": Architecture(
+        COHERE | WINDOWED | {"sliding_window_pattern": 4},
+        **COHERE_FEATURES,
+        windows=Windows.Pattern,
+        unrotated=FULL_LAYERS,
+    ),
 }
 """By `architectures[0]` of config.json."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphpod_policy.model.architectures import ARCHITECTURES, Architecture
+from graphpod_policy.model.architectures import ARCHITECTURES, FULL_LAYERS, Architecture, Windows
 from graphpod_policy.model.families import Family, families, transformers_version
 from graphpod_policy.model.fp8_scheme import Fp8Scheme, SchemeNotBuilt, scheme_of
 
@@ -14,14 +14,18 @@ Json = Mapping[str, Any]
 QUANTIZATION = "quantization_config"
 """The field that says how weights are held."""
 
-REFUSED = ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention")
-"""Fields that change the arithmetic and are not built; a true value is refused."""
+REFUSED = ("use_bidirectional_attention",)
+CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
+"""Fields that change the arithmetic and are not built; a true value is refused. Caps are built for some rows."""
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 """What `layer_types` may name."""
 
-STRETCHES = ("default", "linear", "llama3", "yarn")
-"""Rope types that are built."""
+STRETCHES = ("default", "dynamic", "linear", "llama3", "longrope", "yarn")
+"""Rope types that are built; those that depend on the longest sequence of a pass, up to the positions of pretraining.
+"""
+WHERE_GIVEN = ("sliding_window", *CAPS)
+"""Fields whose null is no missing field: there is none of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,11 @@ class ConfigJson:
                 if whole.get(QUANTIZATION):
                     fields[QUANTIZATION] = whole[QUANTIZATION]
             return cls(name, None, fields, family, code)
-        fields = {**row.defaults, **given(whole["text_config"] if row.text_part else whole)}
+        text = whole["text_config"] if row.text_part else whole
+        fields = {**row.defaults, **given(text)}
+        for field in WHERE_GIVEN:
+            if field in text and text[field] is None:
+                fields.pop(field, None)
         if row.text_part and whole.get(QUANTIZATION):
             fields[QUANTIZATION] = whole[QUANTIZATION]  # it is the whole checkpoint's
         return cls(name, row, fields)
@@ -68,7 +76,7 @@ class ConfigJson:
         row, fields = self.row, self.fields
         if row is None:
             return self._family_not_built()
-        for field in REFUSED:
+        for field in REFUSED if row.caps else (*REFUSED, *CAPS):
             if fields.get(field):
                 return f"{field}={json.dumps(fields[field])} is not built"
         try:
@@ -77,10 +85,12 @@ class ConfigJson:
             return str(error)
         if scheme and (mixed := scheme.mixed(int(fields["num_hidden_layers"]))):
             return f"{QUANTIZATION} that quantizes a part of what is one matrix here is not built ({mixed})"
-        field, only = row.activation
-        # One function per family: silu in a Gemma would be a file of another model.
-        if (activation := fields.get(field, only)) != only:
-            return f"{field} {activation!r} is not built; only {only!r} is"
+        if scheme and not scheme.online and (row.own_order or self._rotary_part() != 1):
+            return f"{QUANTIZATION} is not built for {self.architecture}, whose matrices are stored in another order"
+        field, built = row.activation
+        # What a family has: silu in a Gemma would be a file of another model.
+        if (activation := fields.get(field, built[0])) not in built:
+            return f"{field} {activation!r} is not built; only {built[0]!r} is"
         for kind in self._layer_types():
             if kind not in (FULL, SLIDING):
                 return f"layer type {kind!r} is not built; only {FULL} and {SLIDING} are"
@@ -137,6 +147,8 @@ class ConfigJson:
         if kind == "linear":
             # Gemma's positions are those after stretching.
             return positions if self.row and self.row.gemma else int(positions * float(rope["factor"]))
+        if kind == "longrope":
+            return min(positions, self.original_positions(rope))
         if kind == "yarn":
             original = self.original_positions(rope)
             return max(positions, int(original * float(rope.get("factor") or positions / original)))
@@ -144,36 +156,64 @@ class ConfigJson:
 
     def original_positions(self, rope: Json) -> int:
         """The positions of pretraining."""
-        return int(rope.get("original_max_position_embeddings") or self.fields["max_position_embeddings"])
+        named = (fields.get("original_max_position_embeddings") for fields in (rope, self.fields))
+        return int(next(filter(None, named), None) or self.fields["max_position_embeddings"])
+
+    def rotary_width(self, head_dim: int) -> int:
+        """Elements of a head that are rotated."""
+        return int(head_dim * self._rotary_part())
+
+    def _rotary_part(self) -> float:
+        named = self.fields.get("partial_rotary_factor", 1.0)
+        return float(self.rope(FULL).get("partial_rotary_factor", named))
+
+    def unrotated(self) -> tuple[int, ...]:
+        """Layers without rotary positions."""
+        layers, row = range(int(self.fields["num_hidden_layers"])), self.row
+        if row is None or not row.unrotated:
+            return ()
+        if row.unrotated == FULL_LAYERS:
+            windows = self.windows() or (None,) * len(layers)
+            return tuple(layer for layer in layers if windows[layer] is None)
+        if (listed := self.fields.get(row.unrotated)) is not None:
+            return tuple(layer for layer in layers if not listed[layer])
+        interval = int(self.fields["no_rope_layer_interval"])
+        return tuple(layer for layer in layers if (layer + 1) % interval == 0)
 
     def _rope_not_built(self, row: Architecture) -> str | None:
         rope = self.rope(FULL)
-        if float(rope.get("partial_rotary_factor", self.fields.get("partial_rotary_factor", 1.0))) != 1.0:
-            return "partial_rotary_factor other than 1 is not built"
+        if not 0 < (part := self._rotary_part()) <= 1 or (part != 1 and not row.partial):
+            return f"partial_rotary_factor={part:g} is not built for {self.architecture}"
         if (kind := rope_type(rope)) not in STRETCHES:
             return f"rope type {kind!r} is not built; {', '.join(STRETCHES[:-1])} and {STRETCHES[-1]} are"
-        if row.gemma and (kind := rope_type(self.local_rope())) != "default":
+        if row.local_rope and (kind := rope_type(self.local_rope())) != "default":
             return f"rope type {kind!r} of {SLIDING} is not built; only default is"
         return None
 
     def _layer_types(self) -> list[str]:
         """Of each layer; empty where none is windowed."""
-        row, fields = self.row, self.fields
-        if row is None or (not row.gemma and not fields.get("use_sliding_window")):
+        fields, kind = self.fields, self.row and self.row.windows
+        if kind is None or (kind is Windows.Asked and not fields.get("use_sliding_window")):
             return []
+        layers = range(int(fields["num_hidden_layers"]))
+        if kind is Windows.Every:
+            return [SLIDING for _ in layers] if fields.get("sliding_window") else []
         if fields.get("layer_types"):
             return list(fields["layer_types"])
-        layers = range(int(fields["num_hidden_layers"]))
-        if row.gemma:
+        if kind is Windows.Pattern:
             pattern = int(fields["sliding_window_pattern"])
             return [SLIDING if (layer + 1) % pattern else FULL for layer in layers]
+        if self.row is not None and self.row.unrotated:
+            return [SLIDING if layer in self.unrotated() else FULL for layer in layers]
         first = int(fields["max_window_layers"])
         return [SLIDING if layer >= first else FULL for layer in layers]
 
 
 def rope_type(rope: Json) -> str:
     """How positions are stretched."""
-    return str(rope.get("rope_type") or rope.get("type") or "default")
+    kind = str(rope.get("rope_type") or rope.get("type") or "default")
+    # Phi-3's older names of one type, which has factors of its own for each pair.
+    return "longrope" if kind == "su" or "short_factor" in rope else kind
 
 
 def given(content: Json) -> dict[str, Any]:

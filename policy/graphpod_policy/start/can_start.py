@@ -24,6 +24,7 @@ from graphpod_policy.enums import (
 )
 from graphpod_policy.exit_codes import NEXT_STEP, ExitCode
 from graphpod_policy.facts import NOTHING_KNOWN, Facts, ModelFacts
+from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_policy.node import NOWHERE, PROCESS_BYTES, Capability, NodeFacts
 from graphpod_policy.plan import Decision, Plan
 from graphpod_policy.resolution.resolve import chunk_there, refine
@@ -159,6 +160,7 @@ def _parallelism(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
 def _not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
     """What several ranks do not have yet."""
     features, fp8 = config.features, model is not None and bool(model.fp8_weights)
+    row = None if model is None else ARCHITECTURES.get(model.architecture)
     if features.tensor == 1:
         return
     for asked, field, what, instead in (
@@ -170,6 +172,12 @@ def _not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Ob
             "spec.model",
             "a model that transformers computes",
             "serve one of our own families",
+        ),
+        (
+            row is not None and not row.divides,
+            "spec.model",
+            "a family whose checkpoints fuse, reorder or normalise several heads together",
+            "serve another family",
         ),
     ):
         if asked:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import ModelPath
+from graphpod_policy.model.architectures import HeadNorm, Norm
 from graphpod_policy.model.fp8_scheme import Fp8Scheme
 
 
@@ -53,11 +54,23 @@ class ModelShape:
     tied: bool
     eos_ids: tuple[int, ...]
     qkv_bias: bool = False
-    qk_norm: bool = False
-    """Whether each head's query and key is normalised before its rotation."""
+    qk_norm: HeadNorm | None = None
+    """How queries and keys are normalised before their rotation."""
     out_bias: bool = False
     mlp_bias: bool = False
+    gated: bool = True
+    """Whether an MLP has a gate."""
     activation: Activation = Activation.Silu
+    parallel: bool = False
+    """Whether attention and MLP read the same input."""
+    rotated: int = 0
+    """Elements of a head that are rotated, its first ones; 0: all."""
+    interleaved: bool = False
+    """Whether a rotation turns elements 2i and 2i + 1 of a head in the checkpoint, not i and i + half."""
+    unrotated: tuple[int, ...] = ()
+    """Layers without rotary positions."""
+    fused: tuple[str, ...] = ()
+    """Matrices of the checkpoint that are several in others."""
     stretch: Stretch | None = None
     """How positions beyond those of pretraining are reached; windowed layers need none."""
     windows: tuple[int | None, ...] = ()
@@ -79,8 +92,14 @@ class ModelShape:
     """What embeddings are multiplied by, rounded to their dtype first."""
     norm_results: bool = False
     """Whether attention's and the MLP's results are normalised before they are added."""
-    norm_plus_one: bool = False
-    """Whether a norm's weight w of the checkpoint means 1 + w, applied in float32."""
+    norm: Norm = Norm.Rms
+    norm_inputs: bool = True
+    """Whether attention and MLP read normalised input."""
+    residual_scale: float = 1.0
+    """What results of attention and MLP are multiplied by before they are added."""
+    logit_scale: float = 1.0
+    logit_cap: float | None = None
+    """c of logits l that become c · tanh(l / c) behind their scale; None: they stay."""
     bare_input: bool = False
     """Whether the first layer's attention reads its input without a norm: that of an EAGLE head."""
     scheme: Fp8Scheme | None = None

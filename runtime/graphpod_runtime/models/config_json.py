@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from graphpod_policy.model.architectures import Architecture
-from graphpod_policy.model.config_json import FULL, ConfigJson, Json, given, rope_type
+from graphpod_policy.model.config_json import CAPS, FULL, ConfigJson, Json, rope_type
 from graphpod_policy.model.fp8_scheme import ONLINE
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
 from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
 from graphpod_runtime.base.shapes import Activation, ModelShape, Stretch
-from graphpod_runtime.models.rope import LinearStretch, Llama3Stretch, YarnStretch
+from graphpod_runtime.models.rope.stretches import LinearStretch, Llama3Stretch, PairStretch, YarnStretch
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The parsed config.json of `folder`, without its nulls. ModelInvalid when it is missing or broken."""
+    """The parsed config.json of `folder`. ModelInvalid when it is missing or broken."""
     whole = _read(folder / "config.json")
     if whole is None:
         raise ModelInvalid(f"{folder}: no config.json; use the folder of a Hugging Face style model")
@@ -69,7 +69,9 @@ class _Reader:
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
         rope = declared.rope(FULL)
         theta = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
-        biased = bool(config.get("attention_bias")) and not row.qkv_bias
+        head_dim = int(config.get("head_dim") or hidden // heads)
+        rotated, biases, windows = declared.rotary_width(head_dim), self._biases(), declared.windows()
+        cap = config.get(CAPS[0])
         return ModelShape(
             architecture=declared.architecture,
             layers=int(config["num_hidden_layers"]),
@@ -77,26 +79,65 @@ class _Reader:
             intermediate=int(config["intermediate_size"]),
             heads=heads,
             kv_heads=int(config.get("num_key_value_heads") or heads),
-            head_dim=int(config.get("head_dim") or hidden // heads),
+            head_dim=head_dim,
             vocab=int(config["vocab_size"]),
             max_position=declared.positions(),
-            norm_eps=float(config["rms_norm_eps"]),
+            norm_eps=float(config[row.eps]),
             rope_theta=theta,
             tied=bool(config.get("tie_word_embeddings", False)),
             eos_ids=eos_ids,
-            qkv_bias=biased or row.qkv_bias,
-            qk_norm=row.qk_norm,
-            out_bias=biased,
-            mlp_bias=bool(config.get("mlp_bias")),
-            activation=Activation(row.activation[1]),
+            qkv_bias="qkv" in biases,
+            qk_norm=row.qk_norm if not row.qk_norm_field or config.get(row.qk_norm_field) else None,
+            out_bias="out" in biases,
+            mlp_bias="mlp" in biases,
+            gated=row.gated,
+            activation=self._activation(),
+            parallel=row.parallel,
+            rotated=rotated if rotated != head_dim else 0,
+            interleaved=row.interleaved,
+            unrotated=declared.unrotated(),
+            fused=row.fused,
             stretch=self._stretch(rope),
-            windows=declared.windows(),
-            local_rope_theta=self._local_theta() if row.gemma else None,
-            attention_scale=float(config["query_pre_attn_scalar"]) ** -0.5 if row.gemma else None,
-            embedding_scale=hidden**0.5 if row.gemma else 1.0,
-            norm_results=row.gemma,
-            norm_plus_one=row.gemma,
+            windows=windows,
+            caps=(float(cap),) * int(config["num_hidden_layers"]) if cap else (),
+            local_rope_theta=self._local_theta() if row.local_rope else None,
+            attention_scale=self._scale(),
+            embedding_scale=hidden**0.5
+            if row.gemma
+            else float(config["embedding_multiplier"] if row.multipliers else 1),
+            norm_results=row.norm_results,
+            norm=row.norm,
+            norm_inputs=row.norm_inputs,
+            residual_scale=float(config["residual_multiplier"]) if row.multipliers else 1.0,
+            logit_scale=self._logit_scale(),
+            logit_cap=float(config[CAPS[1]]) if config.get(CAPS[1]) else None,
         )
+
+    def _activation(self) -> Activation:
+        field, built = self.row.activation
+        name = self.declared.fields.get(field, built[0])
+        # The older name of Gemma's: its authors meant the approximation.
+        return Activation.GeluTanh if name == "gelu" else Activation(name)
+
+    def _biases(self) -> set[str]:
+        """The matrices that have biases."""
+        fields = self.declared.fields
+        return {
+            part for field, parts in self.row.biases.items() if not field or fields.get(field) for part in parts.split()
+        }
+
+    def _scale(self) -> float | None:
+        """Of query · key."""
+        if not self.row.scale:
+            return None
+        given = float(self.declared.fields[self.row.scale])
+        return given**-0.5 if self.row.gemma else given
+
+    def _logit_scale(self) -> float:
+        config = self.declared.fields
+        if self.row.multipliers:
+            return 1 / float(config["logits_scaling"])
+        return float(config["logit_scale"]) if self.row.logit_scale else 1.0
 
     def _local_theta(self) -> float:
         return float(self.declared.local_rope().get("rope_theta") or self.declared.fields["rope_local_base_freq"])
@@ -113,6 +154,11 @@ class _Reader:
             case "llama3":
                 low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
                 return Llama3Stretch(float(rope["factor"]), low, high, original)
+            case "longrope":
+                factor = float(rope.get("factor") or positions / original)
+                amplitude = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+                factors = tuple(float(each) for each in rope["short_factor"])
+                return PairStretch(factors, float(rope.get("attention_factor") or amplitude))
             case "yarn":
                 factor = float(rope.get("factor") or positions / original)
                 return YarnStretch(
@@ -149,9 +195,8 @@ def eos_ids(folder: Path, *configs: Json) -> tuple[int, ...]:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """The object in the file, without its nulls; None where there is no file."""
+    """The object in the file; None where there is no file."""
     try:
-        content = json_object(path)
+        return json_object(path)
     except JsonFileInvalid as error:
         raise ModelInvalid(str(error)) from error
-    return None if content is None else given(content)

@@ -1,23 +1,23 @@
-"""The decoder that every family here is: norm, attention with rotary positions and grouped queries, norm, gated MLP.
+"""The decoder that every family here is: norm, attention with rotary positions and grouped queries, norm, MLP.
 
-Llama is the plain one. Qwen2 has biases on q, k and v; Qwen3 normalises q and k; Gemma-3 does that too, normalises the
-results of attention and MLP, scales its embeddings, and lets five layers of six attend to a window, with rotary
-positions of their own. `ModelShape` says which.
+Llama is the plain one. Others have biases, norms of another kind or in other places, heads that are normalised, windows
+with rotary positions of their own, an MLP next to attention or without a gate, capped scores, factors of their own.
+`ModelShape` says which.
 """
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
+from graphpod_policy.model.architectures import HeadNorm
 from graphpod_policy.model.fp8_scheme import PARTS, Fp8Scheme
 from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.models.layer_functions import Forms, LayerFunctions
-from graphpod_runtime.models.norm import RmsNorm
-from graphpod_runtime.models.parts import cuts_of, embedded, vocabulary_rows
-from graphpod_runtime.models.rope import rope_tables
-from graphpod_runtime.models.tensor_destination import WHOLE, Cut, Destination, Target
+from graphpod_runtime.models.norm import NormTensors, RowNorm
+from graphpod_runtime.models.parts import embedded, vocabulary_rows
+from graphpod_runtime.models.rope.rope_tables import rope_tables
 from graphpod_runtime.models.weights.weight import Weight, weight_of
 from graphpod_runtime.ranks.collectives import columns_of_ranks
 
@@ -37,8 +37,16 @@ class Linear(nn.Module):
         return self.weight.matmul(x, self.bias)
 
 
-def _norm(shape: ModelShape, width: int, dtype: torch.dtype) -> RmsNorm:
-    return RmsNorm(width, shape.norm_eps, torch.float32 if shape.norm_plus_one else dtype)
+def _norm(shape: ModelShape, dtype: torch.dtype, *width: int) -> RowNorm:
+    """Over `width`; a row's without."""
+    return RowNorm(shape.norm, width or (shape.hidden,), shape.norm_eps, dtype)
+
+
+def _head_norm(shape: ModelShape, heads: int, dtype: torch.dtype) -> RowNorm | None:
+    """Of so many heads."""
+    width = shape.head_dim
+    widths = {HeadNorm.Each: (width,), HeadNorm.All: (heads * width,), HeadNorm.Own: (heads, width)}
+    return None if shape.qk_norm is None else _norm(shape, dtype, *widths[shape.qk_norm])
 
 
 class DecoderLayer(nn.Module):
@@ -52,18 +60,21 @@ class DecoderLayer(nn.Module):
         self.shape, self.index = shape, index
         hidden, attention = shape.hidden, shape.heads * shape.head_dim
         qkv, out, gate_up, down = (_scheme(shape, index, parts[0]) for parts in PARTS)
-        bare = index == 0 and shape.bare_input
-        self.norm_before_attention = None if bare else _norm(shape, hidden, dtype)
+        bare = not shape.norm_inputs or (index == 0 and shape.bare_input)
+        self.norm_before_attention = None if bare else _norm(shape, dtype)
         heads = (attention, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim)
         self.qkv = Linear(hidden, heads, dtype, qkv, bias=shape.qkv_bias)
-        self.norm_q = _norm(shape, shape.head_dim, dtype) if shape.qk_norm else None
-        self.norm_k = _norm(shape, shape.head_dim, dtype) if shape.qk_norm else None
+        self.norm_q = _head_norm(shape, shape.heads, dtype)
+        self.norm_k = _head_norm(shape, shape.kv_heads, dtype)
         self.out = Linear(attention, (hidden,), dtype, out, bias=shape.out_bias)
-        self.norm_attended = _norm(shape, hidden, dtype) if shape.norm_results else None
-        self.norm_before_mlp = _norm(shape, hidden, dtype)
-        self.gate_up = Linear(hidden, (shape.intermediate,) * 2, dtype, gate_up, bias=shape.mlp_bias)
+        self.norm_attended = _norm(shape, dtype) if shape.norm_results else None
+        self.norm_before_mlp = self.norm_before_attention
+        if not shape.parallel:
+            self.norm_before_mlp = _norm(shape, dtype) if shape.norm_inputs else None
+        wide = (shape.intermediate,) * (2 if shape.gated else 1)
+        self.gate_up = Linear(hidden, wide, dtype, gate_up, bias=shape.mlp_bias)
         self.down = Linear(shape.intermediate, (hidden,), dtype, down, bias=shape.mlp_bias)
-        self.norm_result = _norm(shape, hidden, dtype) if shape.norm_results else None
+        self.norm_result = _norm(shape, dtype) if shape.norm_results else None
 
     @property
     def forms(self) -> Forms:
@@ -80,13 +91,13 @@ class DecoderLayer(nn.Module):
             x,
             self.out.weight.tensors(),
             self.out.bias,
-            _weight(self.norm_attended),
-            self.norm_before_mlp.weight,
+            _tensors(self.norm_attended),
+            _tensors(self.norm_before_mlp),
             self.gate_up.weight.tensors(),
             self.gate_up.bias,
             self.down.weight.tensors(),
             self.down.bias,
-            _weight(self.norm_result),
+            _tensors(self.norm_result),
         )
         return result
 
@@ -97,45 +108,13 @@ class DecoderLayer(nn.Module):
             x,
             cosines,
             sines,
-            _weight(self.norm_before_attention),
+            _tensors(self.norm_before_attention),
             self.qkv.weight.tensors(),
             self.qkv.bias,
-            _weight(self.norm_q),
-            _weight(self.norm_k),
+            None if self.norm_q is None else self.norm_q.weight,
+            None if self.norm_k is None else self.norm_k.weight,
         )
         return attend(self.index, q, k, v)
-
-    def targets(self) -> dict[str, Destination]:
-        """For each tensor name of a checkpoint behind the layer's prefix: where it goes."""
-        shape, targets = self.shape, dict[str, Destination]()
-        q_rows, kv_rows = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        cuts = cuts_of(shape)
-        for name, linear, first, rows, cut in (
-            ("self_attn.q_proj", self.qkv, 0, q_rows, cuts.rows),
-            ("self_attn.k_proj", self.qkv, q_rows, kv_rows, cuts.kv_rows),
-            ("self_attn.v_proj", self.qkv, q_rows + kv_rows, kv_rows, cuts.kv_rows),
-            ("self_attn.o_proj", self.out, 0, shape.hidden, cuts.columns),
-            ("mlp.gate_proj", self.gate_up, 0, shape.intermediate, cuts.rows),
-            ("mlp.up_proj", self.gate_up, shape.intermediate, shape.intermediate, cuts.rows),
-            ("mlp.down_proj", self.down, 0, shape.hidden, cuts.columns),
-        ):
-            for suffix, destination in linear.weight.destinations(first, rows, cut).items():
-                targets[f"{name}.{suffix}"] = destination
-            if linear.bias is not None:
-                # What divides a product's inputs leaves its outputs, and their bias, whole.
-                targets[f"{name}.bias"] = Target(linear.bias, first, rows, cut=WHOLE if cut.dim else cut)
-        for name, norm in (
-            ("input_layernorm", self.norm_before_attention),
-            ("self_attn.q_norm", self.norm_q),
-            ("self_attn.k_norm", self.norm_k),
-            # Where results are normalised, this name is the result's norm and the one before the MLP has its own.
-            ("post_attention_layernorm", self.norm_attended or self.norm_before_mlp),
-            ("pre_feedforward_layernorm", self.norm_before_mlp if self.norm_attended else None),
-            ("post_feedforward_layernorm", self.norm_result),
-        ):
-            if norm is not None:
-                targets[f"{name}.weight"] = normed(norm, shape)
-        return targets
 
 
 def _scheme(shape: ModelShape, layer: int, part: str) -> Fp8Scheme | None:
@@ -143,8 +122,8 @@ def _scheme(shape: ModelShape, layer: int, part: str) -> Fp8Scheme | None:
     return shape.scheme if shape.scheme is not None and shape.scheme.covers(layer, part) else None
 
 
-def _weight(norm: RmsNorm | None) -> Tensor | None:
-    return None if norm is None else norm.weight
+def _tensors(norm: RowNorm | None) -> NormTensors | None:
+    return None if norm is None else norm.tensors()
 
 
 class DecoderBody(nn.Module):
@@ -166,7 +145,7 @@ class DecoderBody(nn.Module):
         self.layers = nn.ModuleList(layers)
         # The tables are computed, never loaded: they must be real even while the weights are on the meta device.
         with torch.device("cpu"):
-            tables = rope_tables(max_model_len, shape.head_dim, shape.rope_theta, dtype, shape.stretch)
+            tables = rope_tables(max_model_len, shape.head_dim, shape.rope_theta, dtype, shape.stretch, shape.rotated)
             self.register_buffer("cosines", tables[0])
             self.register_buffer("sines", tables[1])
             if shape.local_rope_theta is not None:
@@ -182,12 +161,16 @@ class DecoderBody(nn.Module):
         everywhere = within = self.cosines[positions], self.sines[positions]
         if self.shape.local_rope_theta is not None:
             within = self.local_cosines[positions], self.local_sines[positions]
+        if self.shape.unrotated:
+            nowhere = torch.ones_like(everywhere[0]), torch.zeros_like(everywhere[1])
         states: list[Tensor] = []
         for index, layer in enumerate(self.layers):
             if index in self.read_layers:
                 # A compiled layer adds to its input.
                 states.append(hidden.clone())
             cosines, sines = everywhere if self.shape.window(index) is None else within
+            if index in self.shape.unrotated:
+                cosines, sines = nowhere
             hidden = layer(hidden, cosines, sines, attend)
         return (hidden, torch.cat(states, -1)) if states else hidden
 
@@ -206,7 +189,7 @@ class Decoder(nn.Module):
         with torch.device("cpu"):
             self._embedding_scale = float(torch.tensor(shape.embedding_scale, dtype=dtype))
         self.body = DecoderBody(shape, dtype, max_model_len)
-        self.norm = _norm(shape, shape.hidden, dtype)
+        self.norm = _norm(shape, dtype)
         self.output = (
             self.embedding
             if shape.tied
@@ -225,8 +208,12 @@ class Decoder(nn.Module):
         return self.logits(self.norm(hidden))
 
     def logits(self, final: Tensor) -> Tensor:
-        own = functional.linear(final, self.output)
-        return own if self.shape.part is None else columns_of_ranks(own, self.shape.part.ranks)
+        logits, shape = functional.linear(final, self.output), self.shape
+        if shape.part is not None:
+            logits = columns_of_ranks(logits, shape.part.ranks)
+        if shape.logit_scale != 1.0:
+            logits = logits * shape.logit_scale
+        return logits if shape.logit_cap is None else (logits / shape.logit_cap).tanh() * shape.logit_cap
 
     def final(self, hidden: Tensor) -> Tensor:
         final: Tensor = self.norm(hidden)
@@ -238,24 +225,3 @@ class Decoder(nn.Module):
 
     def module(self) -> nn.Module:
         return self
-
-    def targets(self) -> dict[str, Destination]:
-        targets: dict[str, Destination] = {
-            "model.embed_tokens.weight": _all_rows(self.embedding, cuts_of(self.shape).rows),
-            "model.norm.weight": normed(self.norm, self.shape),
-        }
-        if not self.shape.tied:
-            targets["lm_head.weight"] = _all_rows(self.output, cuts_of(self.shape).rows)
-        for index, layer in enumerate(self.body.layers):
-            assert isinstance(layer, DecoderLayer)
-            targets |= {f"model.layers.{index}.{name}": target for name, target in layer.targets().items()}
-        return targets
-
-
-def normed(norm: RmsNorm, shape: ModelShape) -> Target:
-    """Where the checkpoint's weight of `norm` goes."""
-    return Target(norm.weight, 0, norm.weight.shape[0], plus=1.0 if shape.norm_plus_one else 0.0)
-
-
-def _all_rows(parameter: nn.Parameter, cut: Cut) -> Target:
-    return Target(parameter, 0, parameter.shape[0], cut=cut)

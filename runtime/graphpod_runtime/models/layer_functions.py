@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import torch.nn.functional as functional
 from torch import Tensor
 
+from graphpod_policy.model.architectures import HeadNorm, Norm
 from graphpod_runtime.base.opaque_call import OpaqueCall
 from graphpod_runtime.base.shapes import Activation, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache, Compiled, CompiledCode
 from graphpod_runtime.kernels.matrix_product import TRITON, add_product
-from graphpod_runtime.models.norm import rms_norm
-from graphpod_runtime.models.rope import apply_rope
+from graphpod_runtime.models.norm import NormTensors, normalised, normalised_heads
+from graphpod_runtime.models.rope.rope_tables import apply_rope
 from graphpod_runtime.models.weights.product import Form, Tensors, matmul
 from graphpod_runtime.ranks.collectives import sum_of_ranks
 
@@ -43,13 +44,15 @@ class Before:
     head_dim: int
     eps: float
     form: Form = Form.Plain
+    norm: Norm = Norm.Rms
+    qk_norm: HeadNorm | None = None
 
     def __call__(
         self,
         x: Tensor,
         cosines: Tensor,
         sines: Tensor,
-        norm: Tensor | None,
+        norm: NormTensors | None,
         qkv: Tensors,
         bias: Tensor | None,
         norm_q: Tensor | None,
@@ -57,9 +60,10 @@ class Before:
     ) -> tuple[Tensor, Tensor, Tensor]:
         return self.rotated(self.projected(x, norm, qkv, bias), cosines, sines, norm_q, norm_k)
 
-    def projected(self, x: Tensor, norm: Tensor | None, qkv: Tensors, bias: Tensor | None) -> Tensor:
+    def projected(self, x: Tensor, norm: NormTensors | None, qkv: Tensors, bias: Tensor | None) -> Tensor:
         """[tokens, heads + 2 · kv_heads, d], not rotated."""
-        heads = matmul(self.form, x if norm is None else rms_norm(x, norm, self.eps), qkv, bias)
+        read = x if norm is None else normalised(self.norm, x, norm, self.eps)
+        heads = matmul(self.form, read, qkv, bias)
         # Their number is named, not left to be inferred: a compiler may know no division of symbols.
         return heads.view(x.shape[0], self.heads + 2 * self.kv_heads, self.head_dim)
 
@@ -68,9 +72,9 @@ class Before:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v out of what was projected: q and k normalised where there are weights for it, and rotated."""
         q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
-        if norm_q is not None and norm_k is not None:
-            q = apply_rope(rms_norm(q, norm_q, self.eps), cosines, sines)
-            k = apply_rope(rms_norm(k, norm_k, self.eps), cosines, sines)
+        if self.qk_norm is not None and norm_q is not None and norm_k is not None:
+            q = apply_rope(normalised_heads(self.qk_norm, q, norm_q, self.eps), cosines, sines)
+            k = apply_rope(normalised_heads(self.qk_norm, k, norm_k, self.eps), cosines, sines)
         else:
             rotated = apply_rope(heads[:, : self.heads + self.kv_heads], cosines, sines)
             q, k = rotated.split((self.heads, self.kv_heads), dim=1)
@@ -78,19 +82,26 @@ class Before:
 
     def has_rotation_kernel(self, x: Tensor) -> bool:
         """Whether a kernel of ours does what `rotated` does, where x is."""
-        return x.is_cuda and TRITON and self.head_dim.bit_count() == 1
+        known = self.qk_norm in (None, HeadNorm.Each)
+        return x.is_cuda and TRITON and self.head_dim.bit_count() == 1 and known
 
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """Output projection, norm, gated MLP: attended [tokens, heads · d] and x [tokens, hidden] -> [tokens, hidden].
+    """Output projection, norm, MLP: attended [tokens, heads · d] and x [tokens, hidden] -> [tokens, hidden].
 
-    The results of attention and MLP are normalised before they are added where there are weights for it.
+    The results of attention and MLP are normalised before they are added where there are weights for it. `parallel`:
+    the MLP reads x, not what attention made of it.
     """
 
     eps: float
     activation: Activation
     forms: Forms = Forms()  # noqa: RUF009 (a tuple of enums)
+    kind: Norm = Norm.Rms
+    parallel: bool = False
+    gate: bool = True
+    scale: float = 1.0
+    """Of both results."""
     ranks: int = 1
     """That have parts of both products' inputs."""
 
@@ -100,17 +111,17 @@ class After:
         x: Tensor,
         out: Tensors,
         out_bias: Tensor | None,
-        norm_attended: Tensor | None,
-        norm: Tensor,
+        norm_attended: NormTensors | None,
+        norm: NormTensors | None,
         gate_up: Tensors,
         gate_up_bias: Tensor | None,
         down: Tensors,
         down_bias: Tensor | None,
-        norm_result: Tensor | None,
+        norm_result: NormTensors | None,
     ) -> Tensor:
-        x = x + self._normed(self._product(self.forms.out, attended, out, out_bias), norm_attended)
-        gated = self.gated(x, norm, gate_up, gate_up_bias)
-        return x + self._normed(self._product(self.forms.down, gated, down, down_bias), norm_result)
+        added = x + self._result(self._product(self.forms.out, attended, out, out_bias), norm_attended)
+        wide = self.widened(x if self.parallel else added, norm, gate_up, gate_up_bias)
+        return added + self._result(self._product(self.forms.down, wide, down, down_bias), norm_result)
 
     def _product(self, form: Form, x: Tensor, weight: Tensors, bias: Tensor | None) -> Tensor:
         if self.ranks == 1:
@@ -118,25 +129,42 @@ class After:
         total = sum_of_ranks(matmul(form, x, weight, None))
         return total if bias is None else total + bias
 
-    def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
-        return x if weight is None else rms_norm(x, weight, self.eps)
+    def _result(self, x: Tensor, norm: NormTensors | None) -> Tensor:
+        """What is added of the result `x` of a part."""
+        made = x if norm is None else normalised(self.kind, x, norm, self.eps)
+        return made if self.scale == 1.0 else made * self.scale
 
-    def gated(self, x: Tensor, norm: Tensor, gate_up: Tensors, bias: Tensor | None) -> Tensor:
+    def widened(self, x: Tensor, norm: NormTensors | None, gate_up: Tensors, bias: Tensor | None) -> Tensor:
         """[tokens, intermediate]. The widest tensors of a model are here, and size the graph pool: none is kept for
         longer than it is read, and the product takes no third one."""
-        gate, up = matmul(self.forms.gate_up, rms_norm(x, norm, self.eps), gate_up, bias).chunk(2, dim=-1)
+        read = x if norm is None else normalised(self.kind, x, norm, self.eps)
+        made = matmul(self.forms.gate_up, read, gate_up, bias)
+        if not self.gate:
+            return self._activated(made)
+        gate, up = made.chunk(2, dim=-1)
+        return self._activated(gate).mul_(up)
+
+    def _activated(self, x: Tensor) -> Tensor:
         if self.activation is Activation.GeluTanh:
-            return functional.gelu(gate, approximate="tanh").mul_(up)
-        return functional.silu(gate).mul_(up)
+            return functional.gelu(x, approximate="tanh")
+        return functional.silu(x)
+
+    @property
+    def adds_in_place(self) -> bool:
+        """Whether both results are added as their products give them, the first of them before the MLP reads."""
+        plain = self.forms.out is self.forms.down is Form.Plain
+        return plain and self.ranks == 1 and not self.parallel and self.scale == 1.0
 
 
 class LayerFunctions:
     """Both, as written until `compile`."""
 
     def __init__(self, shape: ModelShape, forms: Forms) -> None:
-        self._before = Before(shape.heads, shape.kv_heads, shape.head_dim, shape.norm_eps, forms.qkv)
+        heads = (shape.heads, shape.kv_heads, shape.head_dim)
+        self._before = Before(*heads, shape.norm_eps, forms.qkv, shape.norm, shape.qk_norm)
         ranks = 1 if shape.part is None else shape.part.ranks
-        self._after = After(shape.norm_eps, shape.activation, forms, ranks)
+        mlp = (shape.norm, shape.parallel, shape.gated, shape.residual_scale, ranks)
+        self._after = After(shape.norm_eps, shape.activation, forms, *mlp)
         self.before: Function = self._before
         self.after: Function = self._after
 
@@ -163,7 +191,7 @@ class CompiledBefore:
         x: Tensor,
         cosines: Tensor,
         sines: Tensor,
-        norm: Tensor | None,
+        norm: NormTensors | None,
         qkv: Tensors,
         bias: Tensor | None,
         norm_q: Tensor | None,
@@ -213,24 +241,23 @@ class CompiledAfter:
         x: Tensor,
         out: Tensors,
         out_bias: Tensor | None,
-        norm_attended: Tensor | None,
-        norm: Tensor,
+        norm_attended: NormTensors | None,
+        norm: NormTensors | None,
         gate_up: Tensors,
         gate_up_bias: Tensor | None,
         down: Tensors,
         down_bias: Tensor | None,
-        norm_result: Tensor | None,
+        norm_result: NormTensors | None,
     ) -> Tensor:
         after = self._after
-        plain = after.ranks == 1 and after.forms.out is after.forms.down is Form.Plain
-        if not (plain and out_bias is norm_attended is down_bias is norm_result is None):
+        if not (after.adds_in_place and out_bias is norm_attended is down_bias is norm_result is None):
             whole = (attended, x, out, out_bias, norm_attended, norm)
             rest = (gate_up, gate_up_bias, down, down_bias, norm_result)
             (result,) = self._coded(Compiled.After, after, (*whole, *rest), (0, 1))
             return result
         add_product(x, attended, *out)  # type: ignore[arg-type]
-        (gated,) = self._coded(Compiled.Mlp, after.gated, (x, norm, gate_up, gate_up_bias), (0,))
-        return add_product(x, gated, *down)  # type: ignore[arg-type]
+        (wide,) = self._coded(Compiled.Mlp, after.widened, (x, norm, gate_up, gate_up_bias), (0,))
+        return add_product(x, wide, *down)  # type: ignore[arg-type]
 
     def _coded(
         self, name: str, function: Function, arguments: tuple[Nested, ...], rows: tuple[int, ...]

@@ -13,6 +13,7 @@ from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.models.checkpoint import tensors
 from graphpod_runtime.models.config_json import read_shape
+from graphpod_runtime.models.decoder_targets import decoder_targets
 from graphpod_runtime.models.kv_scales import KvScales
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.registry import build, by_transformers, computed_by_transformers
@@ -57,7 +58,7 @@ def load_model(
             if not scales.take(file, name, tensor):
                 yield Stored(file, stored_name, name, tensor)
 
-    fill(folder, shape.architecture, model.targets(), wanted(), read)
+    fill(folder, shape.architecture, decoder_targets(model), wanted(), read)
     model.kv_scales, model.unscaled_layers = scales.by_layer(), scales.missing()
     return model
 

@@ -20,10 +20,11 @@ from graphpod_policy import (
 from graphpod_policy.enums import Device
 from graphpod_policy.model.families import families, transformers_version
 from truth.families.page import CPU, PAGE, _row, page_of
+from truth.families.variants import VARIANTS
 
-PHI3: dict[str, Any] = {
-    "architectures": ["Phi3ForCausalLM"],
-    "model_type": "phi3",
+STABLELM: dict[str, Any] = {
+    "architectures": ["StableLmForCausalLM"],
+    "model_type": "stablelm",
     "hidden_size": 3072,
     "num_hidden_layers": 32,
     "num_attention_heads": 32,
@@ -49,15 +50,18 @@ def test_table_and_page_are_those_of_the_recorded_run_in_which_nothing_is_wrong(
     whole = json.loads(CPU.read_bytes())
     assert PAGE.read_text() == page_of(whole)
     assert not [name for name, trial in whole["families"].items() if trial["outcome"] == "Wrong"]
+    assert {trial["outcome"] for trial in whole["variants"].values()} == {"Equal"}
+    assert whole["variants"].keys() == VARIANTS.keys()
+    assert len({trial["model_type"] for trial in whole["variants"].values()}) >= 30
     for name, trial in whole["families"].items():
         row = _row(trial)
         assert (families()[name].prefill, families()[name].refused) == (row.get("prefill", ""), row.get("refused", ""))
 
 
 def test_sizes_that_a_config_json_leaves_out_are_the_familys() -> None:
-    facts = ModelFacts.of(PHI3)
+    facts = ModelFacts.of(STABLELM)
     assert (facts.path, facts.not_built) == (ModelPath.Transformers, None)
-    assert (facts.kv_heads, facts.head_dim, facts.intermediate, facts.max_position) == (8, 96, 8192, 4096)
+    assert (facts.kv_heads, facts.head_dim, facts.intermediate, facts.max_position) == (8, 96, 6912, 4096)
     gpt2 = ModelFacts.of({"model_type": "gpt2", "n_embd": 96, "n_head": 6, "n_positions": 64})
     assert (gpt2.hidden, gpt2.heads, gpt2.head_dim, gpt2.layers, gpt2.max_position) == (96, 6, 16, 12, 64)
 
@@ -65,23 +69,23 @@ def test_sizes_that_a_config_json_leaves_out_are_the_familys() -> None:
 def test_positions_end_where_frequencies_would_depend_on_other_requests() -> None:
     rope = {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}
     changes = {"max_position_embeddings": 131072, "original_max_position_embeddings": 4096, "rope_scaling": rope}
-    assert ModelFacts.of(PHI3 | changes).max_position == 4096
+    assert ModelFacts.of(STABLELM | changes).max_position == 4096
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"auto_map": {"AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}}, "auto_map names code"),
-        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config is not built for Phi3ForCausalLM"),
+        ({"auto_map": {"AutoModelForCausalLM": "modeling_stablelm.StableLmForCausalLM"}}, "auto_map names code"),
+        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config is not built for StableLmForCausalLM"),
         (
-            {"architectures": ["Phi3ForSequenceClassification"], "intermediate_size": 8192},
-            "'Phi3ForSequenceClassification' is unknown",
+            {"architectures": ["StableLmForSequenceClassification"], "intermediate_size": 8192},
+            "'StableLmForSequenceClassification' is unknown",
         ),
         ({"model_type": "mamba", "architectures": ["MambaForCausalLM"], "num_heads": 4}, "NoAttention"),
     ],
 )
 def test_what_cannot_be_computed_is_refused_before_a_download(changes: dict[str, Any], words: str) -> None:
-    not_built = ModelFacts.of(PHI3 | changes).not_built
+    not_built = ModelFacts.of(STABLELM | changes).not_built
     assert not_built is not None
     assert words in not_built
 
@@ -89,7 +93,7 @@ def test_what_cannot_be_computed_is_refused_before_a_download(changes: dict[str,
 @pytest.mark.parametrize("uncapturable", ["", "reads values on the host"])
 def test_graphs_hold_modules_as_they_run_and_nothing_is_compiled(uncapturable: str) -> None:
     model = ModelFacts(
-        "Phi3ForCausalLM", 32, 3072, 8192, 32, 8, 96, 32064, path=ModelPath.Transformers, uncapturable=uncapturable
+        "StableLmForCausalLM", 32, 3072, 8192, 32, 8, 96, 32064, path=ModelPath.Transformers, uncapturable=uncapturable
     )
     planned = resolve(Features(device=Device.Cuda, gpus=1), GraphRequest(prefill=Policy.Piecewise))
     assert planned.compile is CompileMode.Inductor

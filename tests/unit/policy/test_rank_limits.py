@@ -74,6 +74,13 @@ def test_what_ranks_do_not_have_yet_is_refused_by_name(changes: dict[str, Any], 
     assert "is not built" not in refused(Features(tensor=1, **changes), LLAMA)
 
 
+@pytest.mark.parametrize("architecture", ["Phi3ForCausalLM", "Olmo2ForCausalLM", "CohereForCausalLM"])
+def test_families_whose_matrices_are_no_row_of_parts_are_refused(architecture: str) -> None:
+    found = refused(Features(tensor=3), LLAMA | {"architectures": [architecture]})
+    assert "spec.model: a family whose checkpoints fuse, reorder or normalise several heads together with" in found
+    assert "is not built" not in refused(Features(), LLAMA | {"architectures": [architecture]})
+
+
 def test_ranks_need_a_gpu_each_and_processes_on_a_cpu() -> None:
     assert refused(Features(tensor=3), LLAMA) == ""
     assert "tensor 3 and pipeline 1 make 3 ranks for 1 GPUs" in refused(Features(Device.Cuda, 1, tensor=3), LLAMA)

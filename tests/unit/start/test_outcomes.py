@@ -42,6 +42,8 @@ from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start.device_state import DeviceState
 from graphpod_runtime.engine.start.node import model_of, node_of
 from graphpod_runtime.models.config_json import read_shape
+from graphpod_runtime.models.decoder import Decoder
+from graphpod_runtime.models.decoder_targets import decoder_targets
 from graphpod_runtime.models.random import random_model
 from tests.unit.operator.objects import INSTALLED, inference_service
 from tests.unit.runtime.front.conftest import Front, launch, write_model
@@ -99,9 +101,9 @@ def model(entry: dict[str, Any], tmp_path: Path) -> Path:
     config = config_of(entry["model"])
     (folder / "config.json").write_text(json.dumps(config))
     if entry.get("outcome") == STARTS and "gpu" not in entry:
-        tensors = {
-            name: target.view.clone() for name, target in random_model(folder, torch.float32, 64).targets().items()
-        }
+        drawn = random_model(folder, torch.float32, 64)
+        assert isinstance(drawn, Decoder)
+        tensors = {name: target.view.clone() for name, target in decoder_targets(drawn).items()}  # type: ignore[attr-defined]
         save_file(tensors, folder / "model.safetensors")
     return folder
 

@@ -64,9 +64,10 @@ def test_graphs_pass_when_dead_memory_is_poisoned() -> None:
     assert summary(cells(EAGER, GRAPHS, Variant(Policy.Breakable, Policy.Breakable), names=names, poisoned=True)) == []
 
 
-def test_every_family_passes() -> None:
-    matrix = Matrix(Device.Cpu, subjects(Device.Cpu), (EAGER, GRAPHS), SCENARIOS[:2])
-    assert {subject.architecture for subject in matrix.subjects} == DECODERS
+def test_a_seeded_sample_of_families_passes() -> None:
+    every = subjects(Device.Cpu)
+    assert {subject.architecture for subject in every} == DECODERS
+    matrix = Matrix(Device.Cpu, tuple(random.Random(9).sample(every, 4)), (EAGER, GRAPHS), SCENARIOS[:2])
     assert summary(run(matrix, lambda done, of, cell: None)) == []
 
 

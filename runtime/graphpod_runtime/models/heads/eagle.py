@@ -9,8 +9,8 @@ from graphpod_policy import SpeculativeMethod
 from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.models.decoder import DecoderBody, Linear
+from graphpod_runtime.models.decoder_targets import body_targets, linear_targets
 from graphpod_runtime.models.heads.draft_head import DraftHead, joined
-from graphpod_runtime.models.heads.targets import layer_targets, linear_targets
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.tensor_destination import Destination
 
@@ -33,4 +33,4 @@ class EagleHead(DraftHead):
         return following
 
     def targets(self) -> dict[str, Destination]:
-        return linear_targets("fc", self.fc, self.shape.hidden) | layer_targets("layers.{}", self.body)
+        return linear_targets("fc", self.fc, 0, self.shape.hidden) | body_targets("layers.{}", self.body)

@@ -9,13 +9,14 @@ import torch.nn.functional as functional
 from torch import Tensor, nn
 
 from graphpod_policy import SpeculativeMethod
+from graphpod_policy.model.architectures import Norm
 from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.models.decoder import DecoderBody, DecoderLayer, Linear
+from graphpod_runtime.models.decoder_targets import layer_targets, linear_targets, norm_targets
 from graphpod_runtime.models.heads.draft_head import DraftHead, joined
-from graphpod_runtime.models.heads.targets import linear_targets, norm_target
 from graphpod_runtime.models.model import Model
-from graphpod_runtime.models.norm import RmsNorm
+from graphpod_runtime.models.norm import RowNorm
 from graphpod_runtime.models.tensor_destination import Destination, Target
 
 LAYER = "midlayer"
@@ -40,7 +41,8 @@ class Eagle3Head(DraftHead):
         hidden, self.draft_vocab, self.states_width = shape.hidden, draft_vocab, 3 * shape.hidden
         self.reads = read_layers(model.shape.layers)
         self.fc = Linear(3 * hidden, (hidden,), dtype, None, bias=False)
-        self.norm_token, self.norm_state, self.norm = (RmsNorm(hidden, shape.norm_eps, dtype) for _ in range(3))
+        norms = (RowNorm(Norm.Rms, (hidden,), shape.norm_eps, dtype) for _ in range(3))
+        self.norm_token, self.norm_state, self.norm = norms
         self.body = DecoderBody(self.shape, dtype, max_model_len)
         self._layer = self.body.layers[0]
         assert isinstance(self._layer, DecoderLayer)
@@ -73,10 +75,10 @@ class Eagle3Head(DraftHead):
         layer = self._layer
         assert isinstance(layer, DecoderLayer)
         return {
-            **linear_targets("fc", self.fc, self.shape.hidden),
-            **{f"{LAYER}.{name}": one for name, one in layer.targets().items()},
-            **norm_target(f"{LAYER}.input_layernorm", self.norm_token),
-            **norm_target(f"{LAYER}.hidden_norm", self.norm_state),
-            **norm_target("norm", self.norm),
+            **linear_targets("fc", self.fc, 0, self.shape.hidden),
+            **{f"{LAYER}.{name}": one for name, one in layer_targets(layer).items()},
+            **norm_targets(f"{LAYER}.input_layernorm", self.norm_token),
+            **norm_targets(f"{LAYER}.hidden_norm", self.norm_state),
+            **norm_targets("norm", self.norm),
             "lm_head.weight": Target(self.output, 0, self.draft_vocab),
         }

@@ -30,13 +30,12 @@ ODD: dict[str, tuple[str, dict[str, Any]]] = {
         {"scale_attn_by_inverse_layer_idx": True, "tie_word_embeddings": False},
     ),
     "opt, norms behind, projected words": ("opt", {"do_layer_norm_before": False, "word_embed_proj_dim": 32}),
-    "phi3": ("phi3", {}),
     "mixtral, one expert": ("mixtral", {"num_experts_per_tok": 1, "num_key_value_heads": 1}),
     "qwen2_moe, a dense layer, windows": (
         "qwen2_moe",
         {"mlp_only_layers": [0], "use_sliding_window": True, "sliding_window": 10, "max_window_layers": 1},
     ),
-    "gemma2, capped scores": ("gemma2", {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}),
+    "vaultgemma, capped scores": ("vaultgemma", {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}),
     "gpt_oss, sinks": ("gpt_oss", {"sliding_window": 6}),
     "bart, positions counted from its cache": ("bart", {}),
     "roberta, positions that leave padding out": ("roberta", {"pad_token_id": 1}),
@@ -139,7 +138,7 @@ def test_positions_that_leave_padding_out_are_those_of_transformers(tmp_path: Pa
 
 
 def test_random_weights_of_a_config_json_are_always_the_same(tmp_path: Path) -> None:
-    folder = written(tmp_path, "phi3")
+    folder = written(tmp_path, "stablelm")
     (folder / "model.safetensors").unlink()
     one, other = (random_model(folder, torch.float32, 64) for _ in range(2))
     for (name, left), (_, right) in zip(

@@ -27,7 +27,8 @@ from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.random import random_model
-from graphpod_runtime.models.rope import LinearStretch, Llama3Stretch, YarnStretch, rope_tables
+from graphpod_runtime.models.rope.rope_tables import rope_tables
+from graphpod_runtime.models.rope.stretches import LinearStretch, Llama3Stretch, YarnStretch
 from tests.unit.runtime.conftest import FAMILIES, WINDOW, random_prompts, save_random, write_family, write_llama
 
 

@@ -64,8 +64,8 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         "12 of 41 tensors are missing, first model.layers.0.self_attn.k_proj.bias",
     ),
     "stretched positions": (
-        lambda folder: edit(folder, rope_parameters={"rope_type": "longrope", "rope_theta": 1e4}),
-        "rope type 'longrope' is not built",
+        lambda folder: edit(folder, rope_parameters={"rope_type": "ntk", "rope_theta": 1e4}),
+        "rope type 'ntk' is not built",
     ),
     "stretched positions without their factor": (
         lambda folder: edit(folder, rope_parameters={"rope_type": "linear"}),
@@ -73,7 +73,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "positions in a part of each head": (
         lambda folder: edit(folder, partial_rotary_factor=0.5),
-        "partial_rotary_factor other than 1 is not built",
+        "partial_rotary_factor=0.5 is not built for LlamaForCausalLM",
     ),
     "capped logits": (lambda folder: edit(folder, final_logit_softcapping=30.0), "final_logit_softcapping=30.0 is not"),
     "quantized weights": (

@@ -1,8 +1,7 @@
-"""Rotary position embedding, halves convention (first half of a head pairs with its second half).
+"""How rotary positions reach beyond those of pretraining: a `Stretch` each.
 
-A model may turn slower than it was pretrained to, so as to reach positions beyond: a `Stretch`. Each is the formula of
-transformers (modeling_rope_utils.py), in its order of operations: one ulp of a frequency is 1e-4 of a cosine at
-position 8192.
+Each is the formula of transformers (modeling_rope_utils.py), in its order of operations: one ulp of a frequency is 1e-4
+of a cosine at position 8192.
 """
 
 import math
@@ -10,8 +9,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-from graphpod_runtime.base.shapes import Stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +20,17 @@ class LinearStretch:
 
     def frequencies(self, steps: Tensor, theta: float) -> Tensor:
         return 1.0 / steps / self.factor
+
+
+@dataclass(frozen=True, slots=True)
+class PairStretch:
+    """Each pair turns slower by a factor of its own (longrope, up to the positions of pretraining)."""
+
+    factors: tuple[float, ...]
+    amplitude: float = 1.0
+
+    def frequencies(self, steps: Tensor, theta: float) -> Tensor:
+        return 1.0 / (torch.tensor(self.factors, dtype=torch.float32) * steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +82,3 @@ class YarnStretch:
     def _pair(self, turns: float, head_dim: int, theta: float) -> float:
         """The pair that turns so often over the original positions."""
         return head_dim * math.log(self.original / (turns * 2 * math.pi)) / (2 * math.log(theta))
-
-
-def rope_tables(
-    length: int, head_dim: int, theta: float, dtype: torch.dtype, stretch: Stretch | None = None
-) -> tuple[Tensor, Tensor]:
-    """Cosines and signed sines of every position, each [length, 1, head_dim].
-
-    The sines of the first half carry the minus sign of the rotation, so that `apply_rope` needs no negation:
-    rotate(x) = [-x2, x1] and x·cos + rotate(x)·sin = x·cos + [x2, x1]·[-sin, sin].
-    """
-    steps = theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
-    # 1 / θ^x rather than θ^-x: transformers rounds so.
-    frequencies = 1.0 / steps if stretch is None else stretch.frequencies(steps, theta)
-    amplitude = 1.0 if stretch is None else stretch.amplitude
-    angles = torch.arange(length, dtype=torch.float32)[:, None] * frequencies
-    cosines, sines = angles.cos() * amplitude, angles.sin() * amplitude
-    return (
-        torch.cat((cosines, cosines), dim=-1).to(dtype)[:, None],
-        torch.cat((-sines, sines), dim=-1).to(dtype)[:, None],
-    )
-
-
-def apply_rope(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """`x` [tokens, heads, head_dim] rotated by tables [tokens, 1, head_dim]."""
-    return torch.addcmul(x * cosines, x.roll(x.shape[-1] // 2, -1), sines)

@@ -1,0 +1,166 @@
+"""Where the tensors of a checkpoint go in our decoder, and in which order.
+
+`apply_rope` turns element i of a head with element i + half of the whole head. Families turn neighbours, or a part of a
+head. Queries and keys of one head may have any order, as long as it is the same: so the rows that make them are put in
+order when weights are read, and nothing of it is left in a pass.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from graphpod_policy.model.architectures import HeadNorm, Norm
+from graphpod_runtime.base.progress import OnProgress, ignore_progress
+from graphpod_runtime.base.shapes import ModelShape
+from graphpod_runtime.models.decoder import Decoder, DecoderBody, DecoderLayer, Linear
+from graphpod_runtime.models.norm import RowNorm
+from graphpod_runtime.models.parts import cuts_of
+from graphpod_runtime.models.tensor_destination import PIECE_BYTES, WHOLE, Cut, Destination, Target
+
+Destinations = dict[str, Destination]
+"""By the tensors' names."""
+
+
+def decoder_targets(model: Decoder) -> Destinations:
+    """Of a whole model."""
+    rows = cuts_of(model.shape).rows
+    targets = {"model.embed_tokens.weight": _whole(model.embedding, rows), **norm_targets("model.norm", model.norm)}
+    if not model.shape.tied:
+        targets["lm_head.weight"] = _whole(model.output, rows)
+    return targets | body_targets("model.layers.{}", model.body)
+
+
+def body_targets(prefix: str, body: DecoderBody) -> Destinations:
+    """Of every layer; `prefix` takes its number."""
+    found = Destinations()
+    for index, layer in enumerate(body.layers):
+        assert isinstance(layer, DecoderLayer)
+        found |= {f"{prefix.format(index)}.{name}": one for name, one in layer_targets(layer).items()}
+    return found
+
+
+def layer_targets(layer: DecoderLayer) -> Destinations:
+    """Of one layer, behind its prefix."""
+    targets = _projections(layer) | _mlp(layer)
+    of_mlp = None if layer.shape.parallel else layer.norm_before_mlp
+    for name, norm in (
+        ("input_layernorm", layer.norm_before_attention),
+        # Where results are normalised, this name is the result's norm and the one before the MLP has its own.
+        ("post_attention_layernorm", layer.norm_attended or of_mlp),
+        ("pre_feedforward_layernorm", of_mlp if layer.norm_attended else None),
+        ("post_feedforward_layernorm", layer.norm_result),
+    ):
+        targets |= norm_targets(name, norm)
+    for name, norm in (("self_attn.q_norm", layer.norm_q), ("self_attn.k_norm", layer.norm_k)):
+        found = norm_targets(name, norm)
+        if reordered(layer.shape) and layer.shape.qk_norm is not HeadNorm.All:
+            order = torch.tensor(head_order(layer.shape))
+            found = {key: Ordered(one, order, last=True) for key, one in found.items()}
+        targets |= found
+    return targets
+
+
+def _projections(layer: DecoderLayer) -> Destinations:
+    shape, targets = layer.shape, Destinations()
+    q_rows, kv_rows = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    cuts = cuts_of(shape)
+    parts: tuple[tuple[str, int, int, tuple[int, ...], int, Cut], ...] = (
+        ("self_attn.q_proj", 0, q_rows, (shape.heads,), 0, cuts.rows),
+        ("self_attn.k_proj", q_rows, kv_rows, (shape.kv_heads,), 0, cuts.kv_rows),
+        ("self_attn.v_proj", q_rows + kv_rows, kv_rows, (), kv_rows, cuts.kv_rows),
+    )
+    if "self_attn.qkv_proj" in shape.fused:
+        rotated = (shape.heads, shape.kv_heads)
+        parts = (("self_attn.qkv_proj", 0, q_rows + 2 * kv_rows, rotated, kv_rows, WHOLE),)
+    for name, first, rows, heads, plain, cut in parts:
+        found = linear_targets(name, layer.qkv, first, rows, cut)
+        if heads and reordered(shape):
+            found = ordered(found, rows_of(shape, sum(heads), plain))
+        targets |= found
+    return targets | linear_targets("self_attn.o_proj", layer.out, 0, shape.hidden, cuts.columns)
+
+
+def _mlp(layer: DecoderLayer) -> Destinations:
+    shape, wide, cuts = layer.shape, layer.shape.intermediate, cuts_of(layer.shape)
+    targets = linear_targets("mlp.down_proj", layer.down, 0, shape.hidden, cuts.columns)
+    if "mlp.gate_up_proj" in shape.fused:
+        return targets | linear_targets("mlp.gate_up_proj", layer.gate_up, 0, 2 * wide)
+    if shape.gated:
+        targets |= linear_targets("mlp.gate_proj", layer.gate_up, 0, wide, cuts.rows)
+    return targets | linear_targets("mlp.up_proj", layer.gate_up, wide if shape.gated else 0, wide, cuts.rows)
+
+
+def norm_targets(name: str, norm: RowNorm | None) -> Destinations:
+    """Of `norm`, `name` in a checkpoint; none where there is no norm."""
+    if norm is None:
+        return {}
+    plus = 1.0 if norm.kind is Norm.RmsPlusOne else 0.0
+    found: Destinations = {f"{name}.weight": Target(norm.weight, 0, norm.weight.shape[0], plus)}
+    if norm.bias is not None:
+        found[f"{name}.bias"] = _whole(norm.bias)
+    return found
+
+
+def linear_targets(name: str, linear: Linear, first: int, rows: int, cut: Cut = WHOLE) -> Destinations:
+    """Of `rows` outputs of `linear` from `first` on, `name` in a checkpoint, which are its part `cut`."""
+    found = {f"{name}.{suffix}": one for suffix, one in linear.weight.destinations(first, rows, cut).items()}
+    if linear.bias is not None:
+        # What divides a product's inputs leaves its outputs, and their bias, whole.
+        found[f"{name}.bias"] = Target(linear.bias, first, rows, cut=WHOLE if cut.dim else cut)
+    return found
+
+
+def _whole(parameter: nn.Parameter, cut: Cut = WHOLE) -> Target:
+    return Target(parameter, 0, parameter.shape[0], cut=cut)
+
+
+def head_order(shape: ModelShape) -> tuple[int, ...]:
+    """For each element of a head here: which it is in the checkpoint. Pairs that turn come first in both halves."""
+    width, half = shape.rotated or shape.head_dim, shape.head_dim // 2
+    turned = [*range(0, width, 2), *range(1, width, 2)] if shape.interleaved else [*range(width)]
+    still = [*range(width, shape.head_dim)]
+    first, second = turned[: width // 2], turned[width // 2 :]
+    return (*first, *still[: half - width // 2], *second, *still[half - width // 2 :])
+
+
+def reordered(shape: ModelShape) -> bool:
+    """Whether any element moves."""
+    return bool(shape.rotated) or shape.interleaved
+
+
+def rows_of(shape: ModelShape, heads: int, plain: int) -> Tensor:
+    """The order of the rows of a matrix: of `heads` that are rotated, and of `plain` rows behind them that are not."""
+    order, width = torch.tensor(head_order(shape)), shape.head_dim
+    rotated = (order + width * torch.arange(heads)[:, None]).flatten()
+    return torch.cat((rotated, torch.arange(heads * width, heads * width + plain)))
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """`into` takes a tensor whose elements along its first dimension, or its last, are in another order."""
+
+    into: Destination
+    order: Tensor
+    last: bool = False
+
+    @property
+    def shapes(self) -> Sequence[Sequence[int]]:
+        return self.into.shapes
+
+    def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
+        if self.last:
+            self.into.fill(tensor[..., self.order], read)
+            return
+        rows = max(1, PIECE_BYTES * tensor.shape[0] // max(1, tensor.nbytes))
+        pieces = []
+        for piece in tensor.split(rows):
+            pieces.append(piece.clone())
+            read()
+        self.into.fill(torch.cat(pieces)[self.order], read)
+
+
+def ordered(destinations: Mapping[str, Destination], order: Tensor) -> dict[str, Destination]:
+    """`destinations` of a matrix whose rows are in `order`."""
+    return {suffix: Ordered(one, order) for suffix, one in destinations.items()}
