@@ -69,7 +69,7 @@ def forbid_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*arguments: object) -> object:
         raise AssertionError("the code that was compiled runs uncompiled")
 
-    for half, name in ((Before, "__call__"), (After, "__call__"), (After, "gated")):
+    for half, name in ((Before, "__call__"), (After, "__call__"), (After, "widened")):
         monkeypatch.setattr(half, name, never)
 
 
