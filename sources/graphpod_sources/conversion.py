@@ -42,5 +42,7 @@ def convert(gguf: Path, folder: Path, work: Path, where: str) -> list[str]:
         )
     names = sorted(file.name for file in work.iterdir())
     for name in names:
+        with (work / name).open("rb") as file:
+            os.fsync(file.fileno())
         (work / name).replace(folder / name)
     return names

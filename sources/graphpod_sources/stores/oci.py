@@ -12,7 +12,7 @@ from graphpod_sources.listing import Listing, Packing, RemoteFile
 from graphpod_sources.names import safe, shown
 from graphpod_sources.problem import Problem, Reason
 from graphpod_sources.stores import ranges
-from graphpod_sources.stores.http import Http, Reply, refusal
+from graphpod_sources.stores.http import Http, Reply, origin, refusal
 from graphpod_sources.stores.registry_login import Login
 from graphpod_sources.uri import ModelUri
 
@@ -129,6 +129,9 @@ class Registry:
                         raise self._judge(reply)
                     yield reply
                     return
+                if origin(reply.url) != origin(self._base):
+                    # Whoever a blob is redirected to is no party to the login.
+                    raise self._judge(reply)
                 challenge = reply.headers.get("www-authenticate", "")
             self._login.answer(challenge, secret, self._uri.shown)
 

@@ -26,6 +26,9 @@ LEAVE = 0.5
 """Seconds that the other threads have to end after the first that failed. Those that hang are left behind."""
 SPACE_EVERY = 64 << 20
 """Bytes after which the free space is looked at again."""
+RESTARTS = 5
+"""Times that a file is begun which can be had only from its start: a source that always ends early would be read for
+ever, since bytes do come."""
 LARGEST_UNKNOWN = 64 << 30
 """Bytes of a file whose size its source does not say."""
 
@@ -144,7 +147,7 @@ class Download:
 
     def _fetch(self, piece: Piece) -> None:
         """One piece, tried again from where it ended."""
-        failures = 0
+        failures = restarts = 0
         while True:
             before = piece.at
             try:
@@ -156,6 +159,9 @@ class Download:
                     self._progress.found(piece.start - piece.at)
                     piece.at = piece.start
                     piece.part.restart()
+                    restarts += 1
+                    if restarts == RESTARTS:
+                        raise
                 failures = 0 if piece.at > before else failures + 1
                 self._patience.wait(problem, failures)
 

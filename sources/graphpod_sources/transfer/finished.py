@@ -8,6 +8,8 @@ from graphpod_sources.manifest import size_of
 from graphpod_sources.transfer.part import FOLDER, Part, writing
 
 LARGEST = 64 << 20  # bytes
+GONE = (-1, "")
+"""The row of a file that is no longer there."""
 
 
 class Finished:
@@ -30,12 +32,17 @@ class Finished:
     def has(self, file: RemoteFile) -> bool:
         """Whether the file is in place with this content; one that only lacks its name gets it."""
         row = self._rows.get(file.path)
-        if row is None or not file.identity or row[1] != file.identity or file.size not in (None, row[0]):
+        if row is None or row == GONE:
             return False
-        part = Part(self._folder, file)
-        if size_of(part.path) == row[0] and part.is_of_this_file():
-            part.place()
-        return size_of(part.target) == row[0]
+        if file.identity and row[1] == file.identity and file.size in (None, row[0]):
+            part = Part(self._folder, file)
+            if size_of(part.path) == row[0] and part.is_of_this_file():
+                part.place()
+            if size_of(part.target) == row[0]:
+                return True
+        # It is fetched again. Until it is whole, its part may have its size already: the row must not speak for that.
+        self.add(file.path, *GONE)
+        return False
 
     def add(self, path: str, count: int, identity: str) -> None:
         """Remember a verified file, or a part that is about to become one."""

@@ -139,7 +139,9 @@ class Part:
             yield "git object id", self.file.git_oid, blob
 
     def place(self) -> None:
-        """Give the file its name. Its part and journal are gone afterwards."""
+        """Give the file its name, once its bytes are on disk. Its part and journal are gone afterwards."""
+        with writing(self.path):
+            os.fsync(self._opened())
         self.close()
         with writing(self.target):
             self.target.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ import zstandard
 from graphpod_sources.problem import Reason
 from graphpod_sources.stores.http import Http
 from graphpod_sources.stores.web import Web
+from graphpod_sources.transfer.download import RESTARTS
 from graphpod_sources.unpack import tree
 from graphpod_sources.uri import ModelUri, Scheme
 from stubs.faults.fault import Cut, Fault, Turn
@@ -86,6 +87,16 @@ def test_a_server_without_ranges_or_without_a_size_is_read_from_the_start_again(
     assert done.problem is None
     assert there(root / "model") == MODEL
     assert done.progress.snapshot().bytes == len(content)
+
+
+def test_a_server_without_ranges_that_always_ends_early_is_not_read_for_ever(root: Path) -> None:
+    content = tar(MODEL)
+    script = Script(lambda asked: Reply(200, {}, content))
+    with script.serving() as stub:
+        stub.board.add(Fault(Cut(after_bytes=1_000_000), Where(), Turn(first=2, times=None)))
+        done = Fetched(at(stub, "model.tar"), root, sha256=hashlib.sha256(content).hexdigest())
+    assert done.reason is Reason.Truncated
+    assert len(script.asked) <= 2 + RESTARTS
 
 
 def test_a_file_that_became_shorter_has_no_end_of_its_longer_self(root: Path) -> None:

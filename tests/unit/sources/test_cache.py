@@ -157,6 +157,20 @@ def test_a_part_of_other_content_does_not_take_a_finished_files_name(root: Path)
     assert Part(folder, second).open() == 4
 
 
+def test_a_finished_file_that_was_lost_does_not_vouch_for_its_next_part(root: Path) -> None:
+    folder = root / "model"
+    file = RemoteFile("a.safetensors", 4, "a", sha256="a" * 64)
+    Finished(folder).add(file.path, 4, file.identity)
+    assert not Finished(folder).has(file), "its file was removed"
+    part = Part(folder, file)
+    part.open()
+    part.write(3, b"t")  # the last piece came first: the part has its size, and a hole
+    part.keep(3, 4)
+    part.close()
+    assert not Finished(folder).has(file)
+    assert not (folder / "a.safetensors").exists()
+
+
 def test_a_folder_that_is_being_written_does_not_leave(source: str, root: Path) -> None:
     Fetched(source, root, name="busy")
     lock = Lock(root, "busy")

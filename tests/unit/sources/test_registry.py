@@ -114,6 +114,24 @@ def test_a_registry_that_wants_a_login_gets_the_secrets_and_its_blobs_other_host
     assert [asked.headers.get("authorization") for asked in other.asked] == [None]
 
 
+def test_another_host_that_asks_for_a_login_does_not_get_the_secret(root: Path) -> None:
+    private, other = Registry(LOGIN), Script()
+    image = private.push("v1", [(tar(MODEL), TAR, {})])
+    with WebStub(private, Reply).serving() as stub, other.serving() as elsewhere:
+        private.elsewhere = elsewhere.url
+        challenge = Reply(401, {"WWW-Authenticate": f'Bearer realm="{elsewhere.url}/token"'})
+        for name in private.blobs:
+            other.answers[f"/{name}"] = challenge
+        word = base64.b64encode(":".join(LOGIN).encode()).decode()
+        secret = {
+            ".dockerconfigjson": json.dumps({"auths": {host(stub): {"auth": word}}}),
+            "OCI_PLAIN_HTTP": host(stub),
+        }
+        assert pulled(stub, root, f"@{image}", secret).reason is Reason.Unauthorized
+    assert {asked.path for asked in other.asked} == {f"/{name}" for name in private.blobs}
+    assert {asked.headers.get("authorization") for asked in other.asked} == {None}
+
+
 @pytest.mark.parametrize("text", ["", "x", "[]", '{"auths": 3}', '{"auths": {"HOST": {"auth": "!"}}}', "[" * 100_000])
 def test_a_malformed_docker_secret_is_named(registry: Registry, stub: WebStub, root: Path, text: str) -> None:
     registry.push("v1", [(tar(MODEL), TAR, {})])
