@@ -19,6 +19,7 @@ import torch
 
 from graphpod_policy import __version__
 from graphpod_runtime.engine import head_start
+from graphpod_runtime.models.checkpoint_files import files_of
 from graphpod_runtime.models.loader import load_model
 
 READERS = 8
@@ -33,7 +34,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    files = sorted(options.model.glob("*.safetensors"))
+    files = files_of(options.model)
     size = sum(file.stat().st_size for file in files)
     device = torch.device(options.device)
     torch.zeros(1, device=device)  # the device's own start is not the loader's

@@ -242,7 +242,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         windows=None,
     ),
     "SmolLM3ForCausalLM": Architecture(
-        TIED | {"num_key_value_heads": 4, "no_rope_layer_interval": 4}, unrotated="no_rope_layers"
+        TIED | {"num_key_value_heads": 4, "no_rope_layer_interval": 4, "rope_theta": 2e6}, unrotated="no_rope_layers"
     ),
     "Starcoder2ForCausalLM": Architecture(
         TIED | {"norm_epsilon": 1e-5, "use_bias": True, "num_key_value_heads": 2},
@@ -271,7 +271,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
     ),
     "CohereForCausalLM": Architecture(
-        COHERE, **COHERE_FEATURES, qk_norm=HeadNorm.Own, qk_norm_field="use_qk_norm", windows=None
+        COHERE | {"rope_theta": 5e5}, **COHERE_FEATURES, qk_norm=HeadNorm.Own, qk_norm_field="use_qk_norm", windows=None
     ),
     "Cohere2ForCausalLM": Architecture(
         COHERE | WINDOWED | {"sliding_window_pattern": 4},

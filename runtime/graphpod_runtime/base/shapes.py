@@ -89,7 +89,7 @@ class ModelShape:
     attention_scale: float | None = None
     """What query · key is multiplied by; None: 1 / sqrt(head_dim)."""
     embedding_scale: float = 1.0
-    """What embeddings are multiplied by, rounded to their dtype first."""
+    """What embeddings are multiplied by; Gemma's is rounded to their dtype first."""
     norm_results: bool = False
     """Whether attention's and the MLP's results are normalised before they are added."""
     norm: Norm = Norm.Rms

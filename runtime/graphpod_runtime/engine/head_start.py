@@ -8,10 +8,12 @@ import contextlib
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from graphpod_policy import Device, EngineConfig
+from graphpod_runtime.base.errors import ModelInvalid
+from graphpod_runtime.models.checkpoint_files import files_of
 
 PIECE = 64 << 20
 """Bytes that the kernel is asked to read at a time: a call may wait for the disk's queue."""
@@ -28,18 +30,19 @@ def begin(config: EngineConfig) -> None:
 
 def read_ahead(folder: Path) -> None:
     """Begins to read the weights in `folder` into the page cache."""
-    _aside("weights", lambda: _read_ahead(folder.glob("*.safetensors")))
+    _aside("weights", lambda: _read_ahead(folder))
 
 
 def _aside(name: str, work: Callable[[], None]) -> None:
     threading.Thread(target=work, name=f"head-start-{name}", daemon=True).start()
 
 
-def _read_ahead(files: Iterable[Path]) -> None:
-    for path in files:
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            for at in range(0, os.fstat(file.fileno()).st_size, PIECE):
-                os.posix_fadvise(file.fileno(), at, PIECE, os.POSIX_FADV_WILLNEED)
+def _read_ahead(folder: Path) -> None:
+    with contextlib.suppress(OSError, ModelInvalid):
+        for path in files_of(folder):
+            with path.open("rb") as file:
+                for at in range(0, os.fstat(file.fileno()).st_size, PIECE):
+                    os.posix_fadvise(file.fileno(), at, PIECE, os.POSIX_FADV_WILLNEED)
 
 
 def _wake_driver() -> None:

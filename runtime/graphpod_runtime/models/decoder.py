@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
-from graphpod_policy.model.architectures import HeadNorm
+from graphpod_policy.model.architectures import HeadNorm, Norm
 from graphpod_policy.model.fp8_scheme import PARTS, Fp8Scheme
 from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import KvScale, ModelShape
@@ -186,8 +186,10 @@ class Decoder(nn.Module):
         self.unscaled_layers = tuple(range(shape.layers))
         rows = vocabulary_rows(shape)
         self.embedding = nn.Parameter(torch.empty(rows, shape.hidden, dtype=dtype), requires_grad=False)
-        with torch.device("cpu"):
-            self._embedding_scale = float(torch.tensor(shape.embedding_scale, dtype=dtype))
+        self._embedding_scale = shape.embedding_scale
+        if shape.norm is Norm.RmsPlusOne:  # Gemma's, in whose model it is a tensor
+            with torch.device("cpu"):
+                self._embedding_scale = float(torch.tensor(shape.embedding_scale, dtype=dtype))
         self.body = DecoderBody(shape, dtype, max_model_len)
         self.norm = _norm(shape, dtype)
         self.output = (

@@ -60,3 +60,22 @@ def test_the_compiler_is_there_when_the_weights_are() -> None:
 def test_a_cpu_imports_no_compiler() -> None:
     with imported_beside(torch.device("cpu")):
         assert "compiler-import" not in [one.name for one in threading.enumerate()]
+
+
+def test_of_a_folder_with_an_index_only_its_files_are_read_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("model-1.safetensors", "consolidated.safetensors"):
+        (tmp_path / name).write_bytes(b"weights")
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-1.safetensors"}}')
+    asked: list[str] = []
+
+    def note(file: int, *_: int) -> None:
+        asked.append(Path(f"/proc/self/fd/{file}").readlink().name)
+
+    monkeypatch.setattr(os, "posix_fadvise", note)
+
+    head_start.begin(engine_config(tmp_path, *PLAIN))
+    _ended()
+
+    assert asked == ["model-1.safetensors"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from transformers import (
     AutoModelForCausalLM,
     Gemma3Config,
@@ -18,6 +19,7 @@ from transformers import (
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from graphpod_policy import Policy
+from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_runtime.base.shapes import Stretch
 from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.offline import generate
@@ -181,6 +183,14 @@ STRETCHES: dict[str, tuple[dict[str, Any], Stretch | None]] = {
         YarnStretch(4.0, 2048, 1.1386294361119891, truncate=False),
     ),
 }
+
+
+@pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if hasattr(transformers, name)])
+def test_a_rotation_that_a_configuration_leaves_out_is_that_of_transformers(architecture: str) -> None:
+    theirs = getattr(transformers, architecture).config_class
+    wanted = getattr(theirs.sub_configs.get("text_config", theirs), "default_theta", 10000.0)
+    wanted = wanted["global"] if isinstance(wanted, dict) else wanted
+    assert ARCHITECTURES[architecture].defaults.get("rope_theta", 10000.0) == wanted
 
 
 @pytest.mark.parametrize("name", STRETCHES)
