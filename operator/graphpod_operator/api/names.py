@@ -32,6 +32,8 @@ MANAGED_BY = ("app.kubernetes.io/managed-by", "graphpod")
 
 FETCH_CONTAINER = "fetch"
 """The container of a Job that downloads weights."""
+CREDENTIALS_VOLUME = "credentials"
+"""The volume of its pods that has the Secret."""
 FOLDER_LABEL = "graphpod.dev/weights"
 """Of a Job that downloads weights, and of its pods: the folder they go to."""
 CLAIM_ANNOTATION = "graphpod.dev/claim"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from graphpod_operator.api.names import FOLDER_LABEL, STORED_PREFIX
 from graphpod_operator.apply.claims import Claims
@@ -19,7 +19,7 @@ from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
 from graphpod_operator.cache.store import Store
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_operator.kube.cluster import Cluster
+from graphpod_operator.kube.cluster import ApiError, Cluster
 from graphpod_operator.kube.field_ownership import STORED_MANAGER
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan.desired_child import DesiredChild
@@ -37,6 +37,8 @@ class DownloadWriter:
     cluster: Cluster
     store: Store
     claims: Claims
+    beginning: set[tuple[str, str]] = field(default_factory=set)
+    """Claims (namespace, name) for which a Job is being created."""
 
     async def carry_out(self, found: Service, weights: Weights) -> bool | Refused:
         """Write what is to be written. Returns whether anything was, or why it may not be. Raises the port's errors."""
@@ -47,15 +49,28 @@ class DownloadWriter:
         for one in weights.downloads:
             if one.act is Act.Nothing:
                 continue
-            wrote = True
             if one.act is Act.Record:
+                wrote = True
                 await self._record(namespace, one)
                 continue
-            if one.act is Act.Replace and one.live is not None:
-                await self._delete(one.live, "it failed, and another Secret is to be tried")
-            if (stranger := await self._create(namespace, one.job, weights)) is not None:
-                return stranger
+            place = namespace, one.download.claim
+            if place in self.beginning or self._is_taken(namespace, one):
+                continue  # of services planned at the same moment, the other was first
+            wrote = True
+            self.beginning.add(place)
+            try:
+                if one.act is Act.Replace and one.live is not None:
+                    await self._delete(one.live, "another Secret is to be tried")
+                if (stranger := await self._create(namespace, one.job, weights)) is not None:
+                    return stranger
+            finally:
+                self.beginning.discard(place)
         return wrote
+
+    def _is_taken(self, namespace: str, one: PlannedDownload) -> bool:
+        """Whether another Job uses the claim by now."""
+        on_claim = (job for job in self.store.jobs(namespace) if job.claim == one.download.claim)
+        return any(job.active and job.name != one.download.job for job in on_claim)
 
     async def tidy(self, namespace: str) -> None:
         """Delete the Jobs of a namespace that no service uses. Raises the port's errors."""
@@ -79,7 +94,12 @@ class DownloadWriter:
         return [job for job in jobs if job.name not in used]
 
     async def _apply_claim(self, wanted: DesiredChild, uid: str | None) -> None:
-        raw = await self.cluster.apply(wanted.resource, wanted.to_apply(uid), force=uid is not None)
+        try:
+            raw = await self.cluster.apply(wanted.resource, wanted.to_apply(uid), force=uid is not None)
+        except ApiError:
+            # it may have grown since it was read: the next look is at what it is then
+            self.claims.forget(wanted.namespace, wanted.name)
+            raise
         self.claims.take(Claim.of(raw))
         log.info("claim %s", "created" if uid is None else "changed", extra={"child": str(wanted)})
 

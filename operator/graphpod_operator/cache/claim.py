@@ -11,6 +11,7 @@ import msgspec
 from graphpod_operator.api.names import STORED_PREFIX
 from graphpod_operator.cache.child import Child
 from graphpod_operator.kube.cluster import Raw
+from graphpod_operator.kube.field_ownership import claims
 from graphpod_operator.kube.resources import Resource
 
 MOST_STORED = 512
@@ -47,6 +48,10 @@ class Claim:
     """Its access modes, in Kubernetes' words."""
     stored: Mapping[str, Stored]
     """Its complete folders, by name."""
+    storage: str | None = None
+    """The size that it asks for, a quantity."""
+    goes_along: bool = False
+    """Whether we made it go with its service: the owner that it has is ours to write."""
 
     @property
     def maker(self) -> str | None:
@@ -58,8 +63,11 @@ class Claim:
         """The projection of a claim."""
         annotations = raw["metadata"].get("annotations") or {}
         named = [(key, text) for key, text in sorted(annotations.items()) if key.startswith(STORED_PREFIX)]
+        spec = raw.get("spec") or {}
         return cls(
             child=Child.of(Resource.PersistentVolumeClaim, raw),
-            modes=tuple((raw.get("spec") or {}).get("accessModes") or ()),
+            modes=tuple(spec.get("accessModes") or ()),
             stored={key.removeprefix(STORED_PREFIX): Stored.read(text) for key, text in named[:MOST_STORED]},
+            storage=((spec.get("resources") or {}).get("requests") or {}).get("storage"),
+            goes_along=claims(raw, "metadata", "ownerReferences")[0],
         )

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from graphpod_operator.api.names import CLAIM_ANNOTATION, FOLDER_LABEL, MANAGED_BY, SECRETS_ANNOTATION
+from graphpod_operator.api.names import (
+    CLAIM_ANNOTATION,
+    CREDENTIALS_VOLUME,
+    FOLDER_LABEL,
+    MANAGED_BY,
+    SECRETS_ANNOTATION,
+)
 from graphpod_operator.api.status import MESSAGE_MAX
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.cluster import Raw
@@ -32,6 +38,8 @@ class Job:
     """Why the Job's controller gave it up, in its words; None while it has not."""
     attempts: int
     """Pods of it that failed."""
+    secret: str = ""
+    """The Secret that its pods mount; empty for none."""
     breach: str | None = None
     """Which bound it breaks; nothing but its metadata was read then."""
     key: None = None
@@ -62,8 +70,16 @@ class Job:
             complete="Complete" in held,
             failed=(failed.get("message") or failed.get("reason") or "")[:MESSAGE_MAX] if failed is not None else None,
             attempts=status.get("failed", 0),
+            secret=_mounted(raw),
             breach=raw.get(bounds.BREACH),
         )
+
+
+def _mounted(raw: Raw) -> str:
+    pod = ((raw.get("spec") or {}).get("template") or {}).get("spec") or {}
+    mounted = (one.get("secret") or {} for one in pod.get("volumes") or () if one["name"] == CREDENTIALS_VOLUME)
+    name: str = next(mounted, {}).get("secretName", "")
+    return name
 
 
 def _secrets(text: str) -> tuple[str, ...]:

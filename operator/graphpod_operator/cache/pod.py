@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from graphpod_operator.api.names import (
     CONTAINER,
@@ -15,6 +16,9 @@ from graphpod_operator.cache.child import ControllerRef
 from graphpod_operator.cache.key import Key
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.cluster import Raw
+
+PREPARED_SECONDS = 60.0
+"""A node that needs longer to mount a pod's volumes and create its sandbox is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,17 @@ class Pod:
     def failed_start(self) -> bool:
         """Whether its container ended unasked, and the kubelet keeps restarting it."""
         return self.ended is not None and not (self.ready or self.deleting or self.gone is not None)
+
+    @property
+    def ran(self) -> bool:
+        """Whether its container has run, or runs."""
+        return bool(self.container) or self.running or self.ended is not None
+
+    def unprepared_seconds(self, now: str) -> float | None:
+        """For how long its node has been preparing it by `now` (RFC 3339); None once that is done, or unknown."""
+        if self.unprepared is None:
+            return None
+        return (datetime.fromisoformat(now) - datetime.fromisoformat(self.unprepared)).total_seconds()
 
     @classmethod
     def of(cls, raw: Raw) -> Pod:

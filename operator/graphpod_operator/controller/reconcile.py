@@ -36,6 +36,7 @@ from graphpod_operator.observe.warmup_report import NoReading, Reading
 from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.folders_in_use import folders_in_use
+from graphpod_operator.plan.named_secrets import named_secrets
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.plan.weights import WeightsSeen
@@ -193,6 +194,8 @@ class Reconciler:
             jobs=jobs,
             pods={job.uid: self._store.job_pods(job) for job in jobs},
             in_use=folders_in_use(self._store, namespace, asked[0].claim) if begins else frozenset(),
+            secrets=named_secrets(self._store, namespace) if jobs else {},
+            now=self._clock.timestamp(),
         )
 
     async def _tidy(self, namespace: str) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 
-from graphpod_operator.cache.pod import Ended, Pod
+from graphpod_operator.cache.pod import PREPARED_SECONDS, Ended, Pod
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ConditionType
 from graphpod_operator.observe.warmup_report import NoReading, Reading, State
@@ -100,9 +99,6 @@ PRECEDENCE: tuple[Reason, ...] = (
 
 DEATHS_BORNE = 2
 """From this number of restarts on, a new run does not count as past the failure until it serves."""
-
-PREPARED_SECONDS = 60.0
-"""A node that needs longer to mount a pod's volumes and create its sandbox is reported."""
 
 _NOT_FOUND = re.compile(
     r"(?P<kind>secret|configmap) \"(?P<name>[^\"]+)\" not found|"
@@ -200,23 +196,20 @@ def _of(pod: Pod, reading: Reading | NoReading | None, expected: Expected | None
 
 def prepares_until(pods: Iterable[Pod], now: str) -> float | None:
     """Seconds until a pod that its node still prepares has taken too long, or None."""
-    left = (PREPARED_SECONDS - _age(pod.unprepared, now) for pod in pods if pod.unprepared and not pod.deleting)
+    taken = (pod.unprepared_seconds(now) for pod in pods if not pod.deleting)
+    left = (PREPARED_SECONDS - seconds for seconds in taken if seconds is not None)
     return min((seconds for seconds in left if seconds > 0), default=None)
 
 
 def _unprepared(pod: Pod, expected: Expected | None) -> Diagnosis | None:
     """Why a pod's containers cannot be created: its node's events say it, which we have no right to read."""
-    if expected is None or pod.deleting or pod.ready or pod.gone is not None or pod.unprepared is None:
+    if expected is None or pod.deleting or pod.ready or pod.gone is not None:
         return None
-    if _age(pod.unprepared, expected.now) < PREPARED_SECONDS:
+    taken = pod.unprepared_seconds(expected.now)
+    if taken is None or taken < PREPARED_SECONDS:
         return None
     what = "for over a minute its node has neither mounted its volumes nor created its sandbox"
     return Diagnosis(Reason.PodNotPrepared, f"{what}; it mounts {expected.mounts}" if expected.mounts else what, pod)
-
-
-def _age(since: str, now: str) -> float:
-    """Seconds between two RFC 3339 times of whole seconds."""
-    return (datetime.fromisoformat(now) - datetime.fromisoformat(since)).total_seconds()
 
 
 def _is_past(reason: Reason, state: State | None) -> bool:

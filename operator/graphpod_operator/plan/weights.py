@@ -3,7 +3,11 @@
 A download is one Job for each (URI, version, claim), whichever services ask for it. It is created once and never
 changed. Where it ends well, the claim gets an annotation that names its folder, and the Job is deleted: the annotation
 alone says that weights are complete. A Job that failed stays, and with it its reason, until somebody deletes it or a
-service names a Secret that has not been tried.
+service names a Secret that has not been tried. One whose container never ran is replaced when no service names its
+Secret any more.
+
+One Job at a time uses a claim: a Job knows since its creation which folders it may not remove, so what another
+download brings meanwhile would not be among them.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from graphpod_operator.api.spec import Spec
 from graphpod_operator.cache.claim import Claim, Stored
 from graphpod_operator.cache.fetch_report import FetchReport
 from graphpod_operator.cache.job import Job
-from graphpod_operator.cache.pod import Pod
+from graphpod_operator.cache.pod import PREPARED_SECONDS, Pod
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.kube.cluster import Raw
 from graphpod_operator.kube.resources import Resource
@@ -24,7 +28,7 @@ from graphpod_operator.plan.desired_child import DesiredChild
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render.download_job import download_job, secret_name
 from graphpod_operator.render.owner import Owner
-from graphpod_operator.render.weights_claim import access_mode, weights_claim
+from graphpod_operator.render.weights_claim import access_mode, fitted, weights_claim
 from graphpod_operator.resolve.download import Download, downloads
 
 SHARED_MODES = ("ReadWriteMany", "ReadOnlyMany")
@@ -36,6 +40,9 @@ FAILURE = "Download"
 NEXT_STEP = ". Next step: "
 """What its message goes on with: our own step follows instead, which names the Job."""
 
+CORRECT = "create or correct them, then: kubectl -n NAMESPACE delete job"
+"""What to do about a pod that lacks something it mounts; the Job's name follows."""
+
 
 class Act(Enum):
     """What is to be done about a download."""
@@ -44,7 +51,7 @@ class Act(Enum):
     Create = auto()
     """Create its Job."""
     Replace = auto()
-    """Delete a Job that failed, and create it again with another Secret."""
+    """Delete a Job that failed or never ran, and create it again with another Secret."""
     Record = auto()
     """Write down at the claim that the folder is complete, and delete the Job."""
 
@@ -60,6 +67,10 @@ class WeightsSeen:
     """The pods of these Jobs by the Job's uid, the newest last."""
     in_use: frozenset[str] = frozenset()
     """Folders of the service's claim that services use."""
+    secrets: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The Secrets that services name for a Job, by its name; empty stands for none."""
+    now: str = ""
+    """The time (RFC 3339); empty where nothing is to be judged by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +120,8 @@ def weights(owner: Owner, written: Raw, seen: WeightsSeen | None) -> Weights | R
     known = seen or WeightsSeen()
     claim = known.claims.get(owner.claim)
     body = weights_claim(owner)
+    if body is not None and claim is not None:
+        body = fitted(body, claim.storage, claim.modes)
     wanted = DesiredChild.of(Resource.PersistentVolumeClaim, body) if body is not None else None
     if wanted is not None and claim is not None and claim.maker != owner.name:
         what = f"PersistentVolumeClaim {owner.namespace}/{owner.claim} exists and is not made by graphpod"
@@ -120,17 +133,25 @@ def weights(owner: Owner, written: Raw, seen: WeightsSeen | None) -> Weights | R
             what = f"Job {owner.namespace}/{one.job} exists and is not made by graphpod"
             return Refused(Reason.NameCollision, f"{what}; the operator leaves it untouched")
     keep = known.in_use | {one.folder for one in asked}
-    planned = [_planned(owner, one, claim, wanted, known, keep) for one in asked]
-    if wanted is not None:
-        planned = [*_one_at_a_time(planned)]
+    planned = _one_at_a_time(_planned(owner, one, claim, wanted, known, keep) for one in asked)
     return Weights(
         name=owner.claim,
-        claim=wanted if wanted is not None and (claim is None or claim.child.owned != wanted.owned) else None,
+        claim=wanted if wanted is not None and _differs(owner, wanted, claim) else None,
         uid=claim.child.uid if claim is not None else None,
         downloads=tuple(planned) if seen is not None else tuple(_unseen(owner, one, keep) for one in asked),
         keep=keep,
         evicts=wanted is not None,
     )
+
+
+def _differs(owner: Owner, wanted: DesiredChild, claim: Claim | None) -> bool:
+    """Whether the claim is to be applied. Its owner counts too, unless another than the service controls it."""
+    if claim is None or claim.child.owned != wanted.owned:
+        return True
+    controller = claim.child.controller
+    if controller is not None and controller.uid != owner.uid:
+        return False
+    return claim.goes_along != ("ownerReferences" in wanted.body["metadata"])
 
 
 def _one_node_only(spec: Spec, claim: Claim | None) -> str | None:
@@ -181,8 +202,11 @@ def _planned(
 ) -> PlannedDownload:
     """One download, as things stand."""
     live = next((job for job in seen.jobs if job.name == download.job), None)
-    job = _job(owner, download, keep, live.secrets if live is not None else ())
-    pod = next(reversed(seen.pods.get(live.uid, ())), None) if live is not None else None
+    pods = seen.pods.get(live.uid, ()) if live is not None else ()
+    job = _job(owner, download, keep, _tried(live, pods) if live is not None else ())
+    pod = next(reversed(pods), None)
+    active = (one for one in seen.jobs if one.claim == download.claim and one.active)
+    other = next((one for one in active if one.name != download.job), None)
 
     def planned(act: Act, reason: Reason, what: str, stored: Stored | None = None) -> PlannedDownload:
         return PlannedDownload(download, act, reason, what, job, live, pod, stored)
@@ -195,9 +219,7 @@ def _planned(
     if claim is not None and claim.child.deleting:
         return planned(Act.Nothing, Reason.CacheClaimNotFound, f"{named} is being deleted")
     if live is None:
-        others = (one for one in seen.jobs if one.claim == download.claim and one.active)
-        if wanted is not None and (other := next(others, None)) is not None:
-            # a download that makes room must not meet another that is under way
+        if other is not None:
             what = f"waits for Job {other.name}, which uses the same claim"
             return planned(Act.Nothing, Reason.DownloadPending, what)
         return planned(Act.Create, Reason.Downloading, f"Job {download.job} is being created")
@@ -206,27 +228,49 @@ def _planned(
     if live.complete:
         return planned(Act.Record, Reason.Downloading, f"{download.uri.text} is downloaded")
     if live.failed is None:
-        return planned(Act.Nothing, *_under_way(download, live, pod))
-    reason, what = _failure(live, seen.pods.get(live.uid, ()))
-    retry = Act.Nothing if secret_name(owner) in live.secrets else Act.Replace
+        asked = seen.secrets.get(download.job, frozenset()) | {secret_name(owner)}
+        if other is None and _never_ran(live, pods) and live.secret not in asked:
+            return planned(Act.Replace, Reason.Downloading, f"Job {live.name} is created again with another Secret")
+        return planned(Act.Nothing, *_under_way(download, live, pod, seen.now))
+    reason, what = _failure(live, pods)
+    retry = Act.Replace if other is None and secret_name(owner) not in live.secrets else Act.Nothing
     return planned(retry, reason, f"Job {live.name}: {what}")
 
 
-def _under_way(download: Download, job: Job, pod: Pod | None) -> tuple[Reason, str]:
+def _never_ran(job: Job, pods: tuple[Pod, ...]) -> bool:
+    """Whether a Job that is under way has pods of which none has got as far as its container."""
+    return job.active and job.attempts == 0 and bool(pods) and not any(pod.ran for pod in pods)
+
+
+def _tried(job: Job, pods: tuple[Pod, ...]) -> tuple[str, ...]:
+    """The Secrets with which a download was tried, by its Job; one that no container ever mounted was not."""
+    return tuple(name for name in job.secrets if name != job.secret or not _never_ran(job, pods))
+
+
+def _under_way(download: Download, job: Job, pod: Pod | None, now: str) -> tuple[Reason, str]:
     """What is known of a Job that runs, besides what it reports itself."""
     if pod is None:
         return Reason.Downloading, f"Job {job.name} has no pod yet"
     if pod.scheduling is not None:
-        return Reason.DownloadPending, f"pod {pod.name} has no node: {pod.scheduling}"
+        return Reason.DownloadPending, f"pod {pod.name} has no node: {_one_part(pod.scheduling)}"
     if pod.waiting is not None and pod.waiting[0] not in _PREPARING:
-        detail = ": ".join(filter(None, pod.waiting))
+        detail = _one_part(": ".join(filter(None, pod.waiting)))
         return Reason.DownloadPending, f"pod {pod.name} waits: {detail}"
+    if now and not pod.ran and (pod.unprepared_seconds(now) or 0.0) >= PREPARED_SECONDS:
+        secret = f"Secret {job.secret} and " if job.secret else ""
+        what = f"for over a minute its pod is not prepared, which mounts {secret}PersistentVolumeClaim {job.claim}"
+        return Reason.DownloadPending, f"{what}; {CORRECT} {job.name}"
     again = f", attempt {job.attempts + 1}" if job.attempts else ""
     return Reason.Downloading, f"{download.uri.text} is being downloaded{again}"
 
 
+def _one_part(text: str) -> str:
+    """Somebody else's words, none of which are taken for a next step of ours."""
+    return text.replace("; ", ", ")
+
+
 _PREPARING = ("ContainerCreating", "PodInitializing")
-"""The kubelet's words for a container that waits as every one does."""
+"""The kubelet's words for a container that waits as every one does: it is judged by how long."""
 
 
 def _failure(job: Job, pods: tuple[Pod, ...]) -> tuple[Reason, str]:

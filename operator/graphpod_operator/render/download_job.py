@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from graphpod_operator.api import quantity
 from graphpod_operator.api.names import (
     CLAIM_ANNOTATION,
+    CREDENTIALS_VOLUME,
     FETCH_CONTAINER,
     FOLDER_LABEL,
     MANAGED_BY,
@@ -100,8 +101,8 @@ def _pod(owner: Owner, download: Download, keep: Iterable[str], secret: str) -> 
         {"name": "tmp", "emptyDir": {"sizeLimit": SCRATCH}},
     ]
     if secret:
-        mounts.append({"name": "credentials", "mountPath": CREDENTIALS, "readOnly": True})
-        volumes.append({"name": "credentials", "secret": {"secretName": secret}})
+        mounts.append({"name": CREDENTIALS_VOLUME, "mountPath": CREDENTIALS, "readOnly": True})
+        volumes.append({"name": CREDENTIALS_VOLUME, "secret": {"secretName": secret}})
     return without_empty(
         {
             "restartPolicy": "Never",

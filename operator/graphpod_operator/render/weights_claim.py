@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graphpod_operator.api import quantity
 from graphpod_operator.api.model import AccessMode
 from graphpod_operator.kube.resources import Resource
@@ -25,6 +27,22 @@ def weights_claim(owner: Owner) -> Body | None:
     if cache.retain:
         del body["metadata"]["ownerReferences"]
     return body
+
+
+def fitted(body: Body, storage: str | None, modes: Sequence[str]) -> Body:
+    """The body for a claim that exists, with what it asks for now: no claim shrinks, and none changes its modes."""
+    spec = body["spec"]
+    larger = storage is not None and _at_least(storage, spec["resources"]["requests"]["storage"])
+    resources = {"requests": {"storage": storage}} if larger else spec["resources"]
+    return {**body, "spec": {**spec, "accessModes": [*modes] or spec["accessModes"], "resources": resources}}
+
+
+def _at_least(live: str, wanted: str) -> bool:
+    """Whether a live size is no smaller. One in a unit that specs have not is left as it is."""
+    try:
+        return quantity.value(live) >= quantity.value(wanted)
+    except ValueError:
+        return True
 
 
 def access_mode(asked: AccessMode | None) -> str:

@@ -87,6 +87,8 @@ class FakeCluster:
         if known is not None:
             stored["metadata"]["uid"] = known["metadata"]["uid"]
         entry = {"manager": "graphpod", "operation": "Apply", "fieldsV1": fields_v1(desired_fields(stored))}
+        if "ownerReferences" in stored["metadata"]:
+            entry["fieldsV1"]["f:metadata"]["f:ownerReferences"] = {}
         stored["metadata"]["managedFields"] = [entry]
         if resource is Resource.Deployment:
             _replicas(known, stored)

@@ -22,7 +22,11 @@ def claim(name: str = "shared", modes: tuple[str, ...] = ("ReadWriteMany",), **a
 
 def job_pod(uid: str, name: str = "fetch-1", ended: dict[str, Any] | None = None, **state: Any) -> dict[str, Any]:
     """A pod of the Job of this uid. `ended` is what it reported at its end, with its exit code under `code`."""
-    container = {"name": "fetch", "containerID": "c://1", "state": state or {"running": {}}}
+    container = {
+        "name": "fetch",
+        "containerID": "" if "waiting" in state else "c://1",
+        "state": state or {"running": {}},
+    }
     if ended is not None:
         said = {key: value for key, value in ended.items() if key != "code"}
         container["state"] = {"terminated": {"exitCode": ended["code"], "message": json.dumps(said)}}

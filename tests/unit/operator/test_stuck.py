@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from graphpod_operator.api.status import Status
-from graphpod_operator.cache.pod import Pod
+from graphpod_operator.cache.pod import PREPARED_SECONDS, Pod
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.observe.pod_diagnosis import PREPARED_SECONDS, prepares_until
+from graphpod_operator.observe.pod_diagnosis import prepares_until
 from graphpod_operator.observe.warmup_report import NoReading
 from graphpod_operator.telemetry.label_values import Missing
 from tests.unit.operator.objects import pod, rollout

@@ -25,9 +25,10 @@ ROWS = {
         "create the PersistentVolumeClaim, or correct spec.model.cache",
     ),
     "DownloadPending": warns(
-        _M, _F, "the Job that downloads the weights cannot begin: no node, no image, another Job on its claim",
+        _M, _F, "the Job that downloads the weights cannot begin: no node, no image, no Secret, another Job on "
+        "its claim",
         "its pod runs",
-        "for the cause: kubectl -n NAMESPACE describe job,pod -l graphpod.dev/weights",
+        "for the cause: kubectl -n NAMESPACE describe job,pod -l graphpod.dev/weights", own_step=True,
     ),
     "DownloadFailed": stalls(
         _M, _F, "the Job that downloads the weights failed, and its pod gave no reason", _ENDS,

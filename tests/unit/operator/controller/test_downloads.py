@@ -1,5 +1,7 @@
 """A service whose weights are downloaded: one Job, the pods after it, and what is said meanwhile."""
 
+import asyncio
+import contextlib
 import json
 from typing import Any
 
@@ -7,12 +9,14 @@ import pytest
 
 from graphpod_operator.cache.key import Key
 from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.controller.reconcile import HeldUp
+from graphpod_operator.kube.cluster import ServerRefused
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.resolve.download import Download
 from graphpod_sources import problem
 from graphpod_sources.problem import Problem
 from tests.unit.operator.downloads import DOWNLOAD, MODEL, URI, claim, downloading, ends, job_pod, the_job
-from tests.unit.operator.objects import NAMESPACE, inference_service, pod, report
+from tests.unit.operator.objects import NAMESPACE, UID, inference_service, pod, report
 from tests.unit.operator.world import World
 
 DONE = {"code": 0, "phase": "Complete", "commit": "abc123", "bytes": 17_300_000_000}
@@ -91,6 +95,59 @@ async def test_a_pod_that_cannot_begin_is_told_from_one_that_begins(
     await fetching.reconcile()
     assert fetching.condition("ModelAvailable") == ("False", reason)
     assert words in fetching.message("ModelAvailable")
+
+
+@pytest.mark.parametrize(("cache", "name"), [({"size": "20Gi"}, "demo-weights"), ({"claim": "shared"}, "shared")])
+async def test_one_job_at_a_time_uses_a_claim(world: World, cache: dict[str, str], name: str) -> None:
+    """A Job knows from its creation what it may not remove: what came later would not be kept by its next attempt."""
+    world.cluster.put(Resource.PersistentVolumeClaim, claim())
+    await downloading(world, model={"uri": URI, "cache": cache})
+    await world.settle()
+    (first,) = of(world, Resource.Job)
+    second = inference_service("other", model={"uri": "hf://org/second", "cache": {"claim": name}})
+    second["metadata"]["uid"] = "another"
+    world.write(Resource.InferenceService, second)
+    await world.reconciler.reconcile(OTHER)
+    assert of(world, Resource.Job) == [first]
+    said = world.cluster.objects[Resource.InferenceService, NAMESPACE, "other"]["status"]["conditions"]
+    (model,) = (one for one in said if one["type"] == "ModelAvailable")
+    assert model["reason"] == "DownloadPending"
+    assert model["message"].startswith(f"waits for Job {first}, which uses the same claim")
+    await ends(world, "Complete", DONE, Download(DOWNLOAD.uri, name))
+    await world.reconciler.reconcile(OTHER)
+    (job,) = of(world, Resource.Job)
+    assert job != first
+
+
+async def test_services_planned_at_the_same_moment_begin_one_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.cluster.put(Resource.PersistentVolumeClaim, claim())
+    await downloading(world)
+    second = inference_service("other", model={"uri": "hf://org/second", "cache": {"claim": "shared"}})
+    second["metadata"]["uid"] = "another"
+    world.write(Resource.InferenceService, second)
+    get = world.cluster.get
+
+    async def slow(resource: Resource, namespace: str, name: str) -> dict[str, Any] | None:
+        await asyncio.sleep(0)
+        return await get(resource, namespace, name)
+
+    monkeypatch.setattr(world.cluster, "get", slow)
+    await asyncio.gather(world.reconcile(), world.reconciler.reconcile(OTHER))
+    assert len(of(world, Resource.Job)) == 1
+
+
+async def test_a_failed_job_is_not_tried_again_beside_another_on_its_claim(fetching: World) -> None:
+    world = fetching
+    await ends(world, "Failed", {"code": 65, "phase": "Failed", "reason": "Unauthorized", "message": "401"})
+    second = inference_service("other", model={"uri": "hf://org/second", "cache": {"claim": "shared"}})
+    second["metadata"]["uid"] = "another"
+    world.write(Resource.InferenceService, second)
+    await world.reconciler.reconcile(OTHER)
+    before = the_job(world)
+    assert len(of(world, Resource.Job)) == 2
+    await world.edit(model={**MODEL, "secretRef": {"name": "token"}})
+    await world.reconcile()
+    assert the_job(world) == before
 
 
 async def test_downloads_that_make_room_follow_one_another(world: World) -> None:
@@ -224,6 +281,77 @@ async def test_a_claim_of_a_size_is_created_and_goes_with_the_service_only_if_as
     (job,) = (body for (kind, _, _), body in world.cluster.objects.items() if kind is Resource.Job)
     command = job["spec"]["template"]["spec"]["containers"][0]["command"]
     assert command[command.index("--size") + 1] == str(20 * 2**30)
+
+
+@pytest.mark.parametrize("retain", [True, False])
+async def test_a_claim_follows_a_change_of_retain(world: World, retain: bool) -> None:
+    model = {"uri": URI, "cache": {"size": "20Gi", "retain": retain}}
+    await downloading(world, model=model)
+    await world.settle()
+    place = Resource.PersistentVolumeClaim, NAMESPACE, "demo-weights"
+    assert ("ownerReferences" in world.cluster.objects[place]["metadata"]) == (not retain)
+    await world.edit(model={**model, "cache": {"size": "20Gi", "retain": not retain}})
+    await world.settle()
+    assert ("ownerReferences" in world.cluster.objects[place]["metadata"]) == retain
+    assert [kind for kind, _ in world.cluster.writes].count("PersistentVolumeClaim") == 2
+
+
+async def test_an_owner_that_somebody_else_wrote_is_left_alone(world: World) -> None:
+    await downloading(world, model={"uri": URI, "cache": {"size": "20Gi"}})
+    await world.settle()
+    place = Resource.PersistentVolumeClaim, NAMESPACE, "demo-weights"
+    for uid in (UID, "of-another"):
+        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "any", "uid": uid, "controller": True}
+        world.cluster.objects[place]["metadata"]["ownerReferences"] = [owner]
+        world.clock.now += 60
+        await world.settle()
+    assert [kind for kind, _ in world.cluster.writes].count("PersistentVolumeClaim") == 1
+
+
+@pytest.mark.parametrize(
+    ("live", "asked", "applied"),
+    [("30Gi", "20Gi", "30Gi"), ("1Ei", "20Gi", "1Ei"), ("20Gi", "30Gi", "30Gi"), ("10Gi", "20Gi", "20Gi")],
+)
+async def test_no_claim_shrinks_or_changes_its_mode(world: World, live: str, asked: str, applied: str) -> None:
+    """Enlarged by hand or by an autoresizer, whose field the size is then; its mode can be no other."""
+    await downloading(world, model={"uri": URI, "cache": {"size": "20Gi"}})
+    await world.settle()
+    made = world.cluster.objects[Resource.PersistentVolumeClaim, NAMESPACE, "demo-weights"]
+    made["spec"]["resources"]["requests"]["storage"] = live
+    made["spec"]["accessModes"] = ["ReadWriteOnce"]
+    if live != "20Gi":
+        ours = made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
+        ours.pop("f:resources")
+    world.clock.now += 60
+    await world.edit(model={"uri": URI, "cache": {"size": asked, "accessMode": "ReadWriteMany"}})
+    await world.settle()
+    stored = world.cluster.objects[Resource.PersistentVolumeClaim, NAMESPACE, "demo-weights"]
+    assert stored["spec"] == {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": applied}}}
+    writes = len(world.cluster.writes)
+    world.clock.now += 60
+    await world.settle()
+    assert [kind for kind, _ in world.cluster.writes[writes:]].count("PersistentVolumeClaim") == 0
+
+
+async def test_a_claim_that_was_refused_is_read_again(world: World) -> None:
+    """It may have grown since it was read, within the seconds for which it is believed."""
+    await downloading(world, model={"uri": URI, "cache": {"size": "20Gi"}})
+    await world.settle()
+    made = world.cluster.objects[Resource.PersistentVolumeClaim, NAMESPACE, "demo-weights"]
+    made["spec"]["resources"]["requests"]["storage"] = "40Gi"
+
+    def grown(method: str, resource: Resource) -> None:
+        if (method, resource) == ("apply", Resource.PersistentVolumeClaim):
+            raise ServerRefused(422, "field can not be less than previous value")
+
+    world.cluster.refuse = grown
+    await world.edit(model={"uri": URI, "cache": {"size": "30Gi"}})
+    with contextlib.suppress(ServerRefused, HeldUp):
+        await world.reconcile()
+    world.cluster.refuse = lambda method, resource: None
+    await world.settle()
+    stored = world.cluster.objects[Resource.PersistentVolumeClaim, NAMESPACE, "demo-weights"]
+    assert stored["spec"]["resources"] == {"requests": {"storage": "40Gi"}}
 
 
 async def test_a_claim_of_somebody_else_by_that_name_is_left_alone(world: World) -> None:
