@@ -10,6 +10,7 @@ import platform
 import tempfile
 import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -70,9 +71,16 @@ class CompileCache:
     sealed = False
     """Latched at Ready: a compilation in serving would hold every request up for seconds."""
 
-    def __init__(self, folder: Path, device: torch.device, ready: Callable[[str], None] = lambda name: None) -> None:
-        """`ready` is called with a function's name when it has been compiled or loaded."""
-        self._entries, self._device, self._ready = Entries(folder), device, ready
+    def __init__(
+        self,
+        folder: Path,
+        device: torch.device,
+        ready: Callable[[str], None] = lambda name: None,
+        together: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """`ready` is called with a function's name when it has been compiled or loaded. `together` is around what
+        compiles one, and calls it: code that ranks compute together may turn its CompileFailed into another error."""
+        self._entries, self._device, self._ready, self._together = Entries(folder), device, ready, together
         self.compiles = self.loads = self.uncompiled = 0
 
     def code(
@@ -87,6 +95,14 @@ class CompileCache:
         CompileFailed when the compiler gives up, whatever it raises, or when its code computes something else;
         DeviceFailed when the device does.
         """
+        with self._together():
+            run = self._proven(name, text, function, examples, rows)
+        self._ready(name)
+        return CompiledCode(run, tuple(tensors_of(examples)), rows[0])
+
+    def _proven(
+        self, name: str, text: str, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...]
+    ) -> Callable[[list[Tensor]], Sequence[Tensor]]:
         try:
             run = self._run(name, text, function, examples, rows)
             prove(name, run, function, examples, rows)
@@ -97,8 +113,7 @@ class CompileCache:
         except Exception as error:
             words = textwrap.shorten(f"{type(error).__name__}: {error}", WORDS)
             raise CompileFailed(f"{name} cannot be compiled: {words}") from error
-        self._ready(name)
-        return CompiledCode(run, tuple(tensors_of(examples)), rows[0])
+        return run
 
     def _run(
         self, name: str, text: str, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...]

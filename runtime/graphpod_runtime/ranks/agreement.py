@@ -11,6 +11,7 @@ import torch
 import torch.distributed as distributed
 
 from graphpod_runtime.base.errors import CaptureFailed, CaptureOutOfMemory, CompileFailed, GraphError, SelfCheckFailed
+from graphpod_runtime.base.failure import StartFailure
 
 KINDS: tuple[type[GraphError], ...] = (CaptureFailed, CaptureOutOfMemory, CompileFailed, SelfCheckFailed)
 """What ranks hear of each other, in the order of votes; of several in one vote the last of these counts."""
@@ -51,6 +52,24 @@ class Alone:
 
 
 ALONE = Alone()
+
+
+class RankFailed(StartFailure):
+    """A rank failed where it cannot vote: others may wait for it in a collective. What another one met first may be
+    the cause."""
+
+
+@contextmanager
+def computing_together(ranks: Ranks) -> Iterator[None]:
+    """Around code that may hold collectives: of several ranks, one with a GraphError within ends its start by
+    RankFailed, because no vote of it would meet the others'."""
+    try:
+        yield
+    except GraphError as error:
+        if ranks.count == 1:
+            raise
+        where = f"rank {ranks.rank} of {ranks.count}"
+        raise RankFailed(error.code, f"{where} cannot go on, nor can the others do without it: {error}") from error
 
 
 class Together:

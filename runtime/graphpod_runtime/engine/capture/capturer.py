@@ -18,7 +18,7 @@ from graphpod_runtime.graphs.breaks import BreakPoint
 from graphpod_runtime.graphs.capture_errors import CaptureSite
 from graphpod_runtime.graphs.piecewise.compilation import PiecewiseCompilation
 from graphpod_runtime.graphs.segments.segment import Pool
-from graphpod_runtime.ranks.agreement import ALONE, Ranks
+from graphpod_runtime.ranks.agreement import ALONE, Ranks, computing_together
 from graphpod_runtime.ranks.collectives import silent
 from graphpod_runtime.wire.counters import Counters
 
@@ -49,7 +49,8 @@ class Capturer:
     ) -> PhaseCapture:
         """The graphs of `passing` for `sizes`, largest first; `captured(n)` is called after the n-th.
 
-        CaptureFailed, CompileFailed or CaptureOutOfMemory leaves nothing behind but counters.
+        CaptureFailed, CompileFailed or CaptureOutOfMemory leaves nothing behind but counters; RankFailed
+        where one of several ranks fails before its captures.
         """
         phase = passing.phase
         if self.closed:
@@ -79,7 +80,7 @@ class Capturer:
                 with capture.pool.capturing():
                     with timed() as clock:
                         for size in dict.fromkeys((max(sizes), min(sizes))):
-                            with self.ranks.agreed():
+                            with computing_together(self.ranks):
                                 capture.warm(CaptureSite(self.model, phase.value, size), self.page_size)
                     capture.warm_seconds = clock.seconds
                     for done, size in enumerate(sorted(sizes, reverse=True), 1):

@@ -60,6 +60,9 @@ class Following:
             if row.pooling is not None:
                 sequence.pooled = Pooled(row.pooling)
             self._likenesses[row.number] = sequence
+        if sequence.pooled is not None:
+            # What runs a chunk, a graph or none, depends on how many of its rows are to be pooled.
+            sequence.pooled.known = row.pooled
         sequence.tokens[row.known :] = row.tokens
         sequence.pages[row.kept :] = row.pages
         scored = row.unscored < row.prompt_len

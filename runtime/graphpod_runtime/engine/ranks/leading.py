@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from graphpod_policy import EngineConfig
+from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.forward.launched_pass import LaunchedPass
 from graphpod_runtime.engine.ranks.messages import Land, Launch, Row
@@ -17,11 +17,12 @@ from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.start.device import device_of
 from graphpod_runtime.models.loader import load_model
+from graphpod_runtime.ranks.agreement import RankFailed
 from graphpod_runtime.ranks.connection import connect, disconnect
 from graphpod_runtime.wire.report import Report
 
-KEPT = 4096
-"""Sequences that other ranks remember: those of the latest passes, so that only what is new is sent of them."""
+SPARE = 64
+"""Of ended sequences: those that go on are sent again as seldom where batches are small."""
 
 
 @dataclass(slots=True)
@@ -35,8 +36,10 @@ class _Known:
 
 @dataclass(slots=True)
 class LaunchOrders:
-    """What of batches other ranks do not know yet."""
+    """What of batches other ranks do not know yet. They remember about `kept` sequences, those of the latest passes, so
+    that only what is new is sent of them."""
 
+    kept: int
     _known: dict[Sequence, _Known] = field(default_factory=dict)
     _numbers: int = 0
 
@@ -47,7 +50,7 @@ class LaunchOrders:
             entries = [(one, end - 1, end) for one, end in zip(batch.sequences, batch.ends, strict=True)]
         else:
             entries = [(chunk.sequence, chunk.start, chunk.end) for chunk in batch.chunks]
-        if len(self._known) > KEPT:
+        if len(self._known) > self.kept:
             staying = {sequence for sequence, _, _ in entries}
             gone = [sequence for sequence in self._known if sequence not in staying and not sequence.in_flight]
             forgotten = [self._known.pop(sequence).number for sequence in gone]
@@ -74,6 +77,7 @@ class LaunchOrders:
             sequence.prompt_len,
             sequence.unscored,
             None if pool is None else pool.by,
+            0 if pool is None else pool.known,
         )
         known.tokens, known.pages = len(sequence.tokens), len(sequence.pages)
         return row
@@ -86,15 +90,21 @@ class LeadingRunner(Runner):
         self, config: EngineConfig, report: Callable[[Report], None], started_at: float | None, others: Others
     ) -> None:
         """Returns when all ranks have met. StartFailure where this one has no GPU."""
-        count = config.features.tensor
-        ranks = connect(0, count, others.folder, device_of(config.features.device, 0))
-        super().__init__(config, report, started_at, partial(load_model, rank=0, ranks=count), ranks)
-        self._others, self._orders = others, LaunchOrders()
-        weakref.finalize(self, _leave, others)
+        self._others, count = others, config.features.tensor
+        leave = weakref.finalize(self, _leave, others)
+        try:
+            ranks = connect(0, count, others.folder, device_of(config.features.device, 0))
+            super().__init__(config, report, started_at, partial(load_model, rank=0, ranks=count), ranks)
+        except BaseException:
+            others.abandon()
+            leave()
+            raise
 
     def start(self) -> None:
         with self._naming():
             super().start()
+        assert self.config.max_batch is not None, "a start has derived it"
+        self._orders = LaunchOrders(2 * self.config.max_batch + SPARE)
 
     def launch(self, batch: Batch, given: List[int] | None = None) -> LaunchedPass:
         with self._naming():
@@ -112,9 +122,15 @@ class LeadingRunner(Runner):
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """RankLost instead of the error of a collective in which a rank is missing."""
+        """RankLost, in a start StartFailure, instead of the error of a collective in which a rank is missing."""
         try:
             yield
+        except RankFailed as failure:
+            trouble = self._others.cause()
+            self._others.abandon()
+            if trouble is None:
+                raise
+            raise StartFailure(ExitCode(trouble.code), trouble.message) from failure
         except StartFailure:
             self._others.abandon()
             raise

@@ -24,7 +24,9 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     unscored: int
     """As `Sequence.unscored`."""
     pooling: Pooling | None
-    """Of a request for an embedding."""
+    """Of a request for an embedding,"""
+    pooled: int
+    """of which so many tokens are pooled: `Pooled.known`."""
 
 
 class Launch(msgspec.Struct, frozen=True, tag=True):

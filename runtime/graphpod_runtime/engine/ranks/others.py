@@ -3,6 +3,7 @@ them ends or stands still.
 """
 
 import contextlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,9 +49,12 @@ Start = Callable[[int], Process]
 class Others:
     """All ranks but the first."""
 
-    def __init__(self, config: EngineConfig, folder: Path, start: Start | None = None) -> None:
-        """Starts them; `folder` is theirs alone. `trouble` is there once one of them has ended or stands still."""
-        self.folder = folder
+    def __init__(
+        self, config: EngineConfig, folder: Path, start: Start | None = None, *, temporary: bool = False
+    ) -> None:
+        """Starts them; `folder` is where they meet, `temporary` one goes with them. `trouble` is there once one of them
+        has ended or stands still."""
+        self.folder, self._temporary = folder, temporary
         count = config.features.tensor
         self._ends = FirstEnds(folder, count)
         self._stages = dict.fromkeys(range(1, count), "Import")
@@ -97,6 +101,12 @@ class Others:
         self._watch.join()
         self.kill()
         self._ends.close()
+        self.remove_folder()
+
+    def remove_folder(self) -> None:
+        """Removes a temporary folder, once all of them have ended."""
+        if self._temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def abandon(self) -> None:
         """Ends all of them, by this rank's own decision."""
@@ -124,7 +134,8 @@ class Others:
                 case Beat(rank, heart):
                     self._heard[rank], self._stages[rank] = time.monotonic(), heart.stage
                 case LastWords(rank, fatal):
-                    self.trouble = Fatal(fatal.reason, f"rank {rank}: {fatal.message}", fatal.code)
+                    # The first words name the cause: others may have missed this rank in a collective.
+                    self.trouble = self.trouble or Fatal(fatal.reason, f"rank {rank}: {fatal.message}", fatal.code)
 
     def _found(self) -> Fatal | None:
         for rank, process in self._processes.items():

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from graphpod_policy import EngineConfig
+from graphpod_policy import Device, EngineConfig
 from graphpod_runtime.engine.ranks.leading import LeadingRunner
 from graphpod_runtime.engine.ranks.others import Others, Start
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.start.device import require_gpus
 from graphpod_runtime.wire.messages import Fatal
 from graphpod_runtime.wire.report import Report
 
@@ -30,10 +31,12 @@ def runner_of(
     ended: Callable[[Fatal], None] = end,
 ) -> Runner:
     """The runner of `config`, not started. `start`: how processes of other ranks begin; `ended` is called in a thread
-    when one of them has ended or stands still."""
+    when one of them has ended or stands still. StartFailure where there are fewer GPUs than ranks."""
     if config.features.tensor == 1:
         return Runner(config, report)
-    others = Others(config, Path(tempfile.mkdtemp(prefix="graphpod-ranks-")), start)
+    if config.features.device is Device.Cuda:
+        require_gpus(config.features.tensor)
+    others = Others(config, Path(tempfile.mkdtemp(prefix="graphpod-ranks-")), start, temporary=True)
     threading.Thread(target=_end_with, args=(others, ended), name="ranks-end", daemon=True).start()
     return LeadingRunner(config, report, None, others)
 
@@ -41,4 +44,5 @@ def runner_of(
 def _end_with(others: Others, ended: Callable[[Fatal], None]) -> None:
     if (fatal := others.wait_for_trouble()) is not None:
         others.kill()
+        others.remove_folder()
         ended(fatal)

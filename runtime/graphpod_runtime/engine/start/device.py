@@ -63,9 +63,7 @@ class Gpu:
 
     def __init__(self, index: int = 0) -> None:
         """StartFailure where there is no such device: an engine must not run elsewhere than it was asked to."""
-        if index >= torch.cuda.device_count():
-            what = f"PyTorch {torch.__version__} sees {torch.cuda.device_count()} GPUs, the engine is to run on one"
-            raise StartFailure.by(Obstacle.of(ExitCode.GpuMissing, what))
+        require_gpus(index + 1)
         self.device = torch.device("cuda", index)
         torch.cuda.set_device(self.device)
 
@@ -115,6 +113,14 @@ class SharedPlace:
 
     def wait(self) -> None:
         self._own.wait()
+
+
+def require_gpus(count: int) -> None:
+    """StartFailure where there are fewer."""
+    if (there := torch.cuda.device_count()) < count:
+        wanted = "one" if count == 1 else f"{count}"
+        what = f"PyTorch {torch.__version__} sees {there} GPUs, the engine is to run on {wanted}"
+        raise StartFailure.by(Obstacle.of(ExitCode.GpuMissing, what))
 
 
 def device_of(device: Device, rank: int) -> torch.device:

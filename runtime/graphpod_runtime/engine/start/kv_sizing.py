@@ -12,6 +12,7 @@ from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.cache.kv import cache_dtype, page_bytes
 from graphpod_runtime.engine.start.device import Place
+from graphpod_runtime.ranks.agreement import Ranks
 
 Made = TypeVar("Made")
 
@@ -25,6 +26,7 @@ def cache(
     eager_prefill: Callable[[], object],
     decode_bytes: int,
     largest: Mapping[Phase, int],
+    ranks: Ranks,
     draft_page_bytes: int = 0,
 ) -> Made:
     """What `allocate` makes of a number of pages, the scratch page in addition to those that sequences can own: as many
@@ -33,18 +35,19 @@ def cache(
     context of `least_context` tokens. What the host tier takes of the same memory goes first. `draft_page_bytes`: what
     a page has in the cache of a draft model.
 
-    What is left is read again when the cache exists, and pages go if it is too little for graphs and peak.
+    What is left is read again when the cache exists, and pages go if it is too little for graphs and peak. All `ranks`
+    have the same number of pages, and so the same turns: drivers of two GPUs may take more for the same graphs.
     StartFailure when not even that fits, or not what kvCacheMemory asks for.
     """
     one_page = page_bytes(shape, config.page_size, cache_dtype(config)) + draft_page_bytes
     least, whole = (pages_of(config, tokens) for tokens in (least_context, config.max_model_len))
-    reserve = place.peak_of(eager_prefill) + decode_bytes + host_tier_bytes(config)
+    reserve = place.peak_of(eager_prefill) + ranks.most(decode_bytes) + host_tier_bytes(config)
     if config.kv_cache_bytes is not None:
         room, count = config.kv_cache_bytes, config.kv_cache_bytes // one_page
     else:
         room = cache_room(config, largest, place.available_bytes(), reserve, least, one_page)
         count = min(most_pages(config, config.max_batch, whole), room // one_page)
-    while count >= least:
+    while (count := ranks.least(count)) >= least:
         made = _allocated(config, allocate, count)
         missing = reserve - place.available_bytes()
         if missing <= 0:

@@ -66,7 +66,7 @@ from graphpod_runtime.models.heads.draft_head import DraftHead
 from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.model import Model
-from graphpod_runtime.ranks.agreement import ALONE, Ranks
+from graphpod_runtime.ranks.agreement import ALONE, Ranks, computing_together
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.report import (
     Attention,
@@ -189,7 +189,8 @@ class Starter:
             config = replace(config, max_batch=derived_limits.batch(asked, known, plan))
         cache = None
         if plan.compile is not CompileMode.Nothing:
-            cache = CompileCache(folder_of(), device_state.device, partial(self._compiled, switches))
+            ready, together = partial(self._compiled, switches), partial(computing_together, self._ranks)
+            cache = CompileCache(folder_of(), device_state.device, ready, together)
             self._compile_cache = cache
         capturer = Capturer(
             model=config.model.name,
@@ -339,7 +340,7 @@ class Starter:
 
         largest, more = largest_sizes(plan), 0 if draft is None else draft.page_bytes
         cache, *drafts = kv_sizing.cache(
-            config, least, model.shape, device_state.place, allocate, prefill, decode_bytes, largest, more
+            config, least, model.shape, device_state.place, allocate, prefill, decode_bytes, largest, self._ranks, more
         )
         self.report.kv_pages = cache.pages - 1
         self.report.kv_bytes = sum(one.keys.nbytes + one.values.nbytes for one in (cache, *drafts))

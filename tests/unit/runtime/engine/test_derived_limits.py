@@ -79,8 +79,8 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Runner]:
     def runner(
         folder: Path, available: int, prefill: Policy = Policy.Breakable, decode: Policy = Policy.Full, **changes: Any
     ) -> Runner:
-        monkeypatch.setattr(starter, "place_of", lambda device: RecordedGpu(available))
-        monkeypatch.setattr(starter, "node_of", lambda config, model: NodeFacts(gpus=1))
+        monkeypatch.setattr(starter, "place_of", lambda device, ranks: RecordedGpu(available))
+        monkeypatch.setattr(starter, "node_of", lambda config, model, rank: NodeFacts(gpus=1))
         monkeypatch.setattr(limits, "SMALL_CONTEXT", 64)
         config = engine_config(folder, prefill, decode, device=Device.Cuda, **AUTO, **changes)
         return Runner(config, lambda report: None)

@@ -37,6 +37,8 @@ class Order(msgspec.Struct, frozen=True):
     """A signal to rank 1,"""
     at: str = ""
     """in capture or decode."""
+    unwarmed: int = 0
+    """A rank that cannot run its code before captures, where the others do, as on GPUs."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -52,6 +54,8 @@ class Answer(msgspec.Struct, frozen=True):
     failure: str = ""
     left: int = 0
     """Other ranks that are alive after it."""
+    folders: int = 0
+    """Temporary ones that are there after it."""
 
 
 class RankForks:
@@ -112,6 +116,7 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     from graphpod_runtime.engine.ranks.start import runner_of
     from graphpod_runtime.engine.schedule.sampling import Sampling
     from graphpod_runtime.engine.schedule.sequence import LogprobRequest
+    from graphpod_runtime.graphs.segments.cpu import RecorderPool
     from graphpod_runtime.wire.messages import Fatal
     from graphpod_runtime.wire.report import Report, State
 
@@ -136,8 +141,19 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         if pid := os.fork():
             forks.append(Forked(pid))
             return forks[-1]
-        folder = next(Path(os.environ["TMPDIR"]).glob("graphpod-ranks-*"))
+        if rank == order.unwarmed:
+            RecorderPool.warm = out_of_memory  # type: ignore[assignment,method-assign]
+        (folder,) = folders()
         os._exit(process.run(config, folder, rank, process.following))
+
+    def out_of_memory(pool: RecorderPool, code: object) -> NoReturn:
+        raise MemoryError("before the first collective")
+
+    if order.unwarmed:
+        RecorderPool.warm = lambda pool, code: code()  # type: ignore[assignment,method-assign,misc]
+
+    def folders() -> list[Path]:
+        return list(Path(os.environ["TMPDIR"]).glob("graphpod-ranks-*"))
 
     def report(report: Report) -> None:
         if report.state is State.Capturing:
@@ -170,7 +186,7 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     )
     del runner
     gc.collect()  # the runner leaves the other ranks
-    answered(answer)
+    answered(msgspec.structs.replace(answer, folders=len(folders())))
 
 
 def _answered(writing: int, answer: Answer) -> None:

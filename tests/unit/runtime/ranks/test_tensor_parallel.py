@@ -66,6 +66,7 @@ def test_three_ranks_write_what_one_writes(ranks: RankForks, smollm2: Path, pref
     found = ranks.answer(config(smollm2, prefill, decode, 3), PROMPTS)
     assert not found.failure
     assert found.texts == alone(smollm2)
+    assert found.folders == 0
     if prefill is not Policy.Disabled:
         assert found.graphs == {"prefill": (prefill.value, 2, "Passed"), "decode": (decode.value, 2, "Passed")}
         assert found.fallbacks == 0
@@ -128,6 +129,16 @@ def test_what_one_rank_meets_at_a_start_all_act_on(
 def test_a_start_that_may_not_degrade_names_the_rank(ranks: RankForks, smollm2: Path) -> None:
     found = ranks.answer(config(smollm2, Policy.Breakable, Policy.Full, 3), PROMPTS, faults="capture:decode:1@2")
     assert found.failure.startswith("CaptureFailed: rank 2: model tiny, decode size 1")
+
+
+def test_a_rank_that_fails_before_its_captures_ends_the_engine_instead_of_leaving_the_others_to_wait(
+    ranks: RankForks, smollm2: Path
+) -> None:
+    """Also where the start may degrade: it cannot vote, because the others are in a collective."""
+    asked = config(smollm2, Policy.Breakable, Policy.Full, 3, on_capture_failure=OnCaptureFailure.Degrade)
+    found = ranks.answer(asked, PROMPTS, unwarmed=1)
+    assert found.failure.startswith("CaptureOutOfMemory: rank 1: rank 1 of 3 cannot go on")
+    assert "before the first collective" in found.failure
 
 
 @pytest.mark.parametrize("at", ["capture", "decode"])

@@ -1,0 +1,111 @@
+"""What the first rank tells the others, and what it leaves when it cannot begin."""
+
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from graphpod_policy import Device, ExitCode, Policy
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.engine.ranks import leading
+from graphpod_runtime.engine.ranks.following import Following
+from graphpod_runtime.engine.ranks.leading import LaunchOrders
+from graphpod_runtime.engine.ranks.messages import Launch, decode_order, encode
+from graphpod_runtime.engine.ranks.start import runner_of
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule.batch import Batch, Chunk, PrefillBatch
+from graphpod_runtime.engine.schedule.pooled import Pooled
+from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.wire.messages import Fatal, Pooling
+from tests.unit.runtime.conftest import engine_config
+
+
+def launched(*chunks: Chunk, orders: LaunchOrders) -> Launch:
+    order = decode_order(encode(orders.of(PrefillBatch(chunks), None, set())))
+    assert isinstance(order, Launch)
+    return order
+
+
+def test_all_ranks_pool_the_same_rows_after_a_preemption() -> None:
+    """How many there are decides between a graph and none: ranks that choose differently wait for each other."""
+    batches: list[Batch] = []
+    runner = SimpleNamespace(
+        pages=SimpleNamespace(unclean=set()),
+        launch=lambda batch, given: batches.append(batch),
+        land=lambda flight: None,
+    )
+    following, orders = Following(cast(Runner, runner)), LaunchOrders(8)
+    sequence = Sequence("a", list(range(12)), 12, 1, pooled=Pooled(Pooling.Mean))
+    sequence.pages = [1, 2, 3]
+    for known in (0, 8):  # the second time, its first chunk is computed again
+        assert sequence.pooled is not None
+        sequence.pooled.known = known
+        chunk = Chunk(sequence, 0, 8)
+        following.obey(launched(chunk, orders=orders))
+        (likeness,) = cast(PrefillBatch, batches[-1]).chunks
+        assert likeness.pooled == chunk.pooled == range(known, 8)
+
+
+def test_others_forget_sequences_beyond_so_many_but_none_in_flight() -> None:
+    orders = LaunchOrders(2)
+    one, two, three, four = (Sequence(name, [1, 2], 2, 1) for name in "abcd")
+    two.launched = 2
+    for sequence in (one, two, three):
+        assert launched(Chunk(sequence, 0, 2), orders=orders).forgotten == []
+    order = launched(Chunk(four, 0, 2), orders=orders)
+    assert order.forgotten == [1, 3]
+    again = launched(Chunk(one, 0, 2), orders=orders)
+    assert (again.rows[0].number, again.rows[0].known, again.rows[0].tokens) == (5, 0, [1, 2])
+
+
+class Process:
+    """Of a rank that never comes."""
+
+    pid = 0
+    killed = False
+
+    def poll(self) -> int | None:
+        return -9 if self.killed else None
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def wait(self, timeout: float | None = None) -> int:
+        return -9
+
+
+def nobody(rank: int) -> Process:
+    raise AssertionError(f"rank {rank} was started")
+
+
+def unended(fatal: Fatal) -> None:
+    raise AssertionError(f"the process of the caller would have ended: {fatal}")
+
+
+def test_fewer_gpus_than_ranks_are_a_failure_before_any_rank_is_started(
+    llama_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, device=Device.Cuda, tensor=3)
+    with pytest.raises(StartFailure, match="sees 2 GPUs, the engine is to run on 3") as caught:
+        runner_of(config, lambda report: None, nobody, unended)
+    assert caught.value.code is ExitCode.GpuMissing
+
+
+def test_a_first_rank_that_cannot_begin_leaves_neither_processes_nor_a_folder(
+    llama_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any) -> None:
+        raise StartFailure(ExitCode.GpuMissing, "no GPU")
+
+    monkeypatch.setattr(leading, "connect", refuse)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    processes = [Process(), Process()]
+    config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, tensor=3)
+    with pytest.raises(StartFailure, match="no GPU"):
+        runner_of(config, lambda report: None, lambda rank: processes[rank - 1], unended)
+    assert [process.killed for process in processes] == [True, True]
+    assert list(tmp_path.iterdir()) == []
