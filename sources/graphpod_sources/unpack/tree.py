@@ -69,7 +69,7 @@ class Tree:
                 with tarfile.open(fileobj=stream, mode="r|", bufsize=CHUNK, tarinfo=_Header) as tar:  # type: ignore[call-overload]
                     for member in tar:
                         self._member(tar, member, layer)
-                        tar.members.clear()  # type: ignore[attr-defined]
+                        tar.members.clear()
         except (tarfile.TarError, UnicodeError, ValueError, OverflowError, RecursionError) as error:
             raise Problem(Reason.BadArchive, f"{self._where}: is no whole tar archive ({error})") from error
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
