@@ -15,6 +15,7 @@ import pytest
 from testbed import Cluster
 from testbed.binaries.foreign import Foreign
 from tests.api.chart.release import DEPLOYMENT, Release
+from tests.api.operator.downloads import jobs
 from tests.audit import Audit, Right
 from tests.crd import drop_crd
 from tests.eventually import Eventually
@@ -94,7 +95,8 @@ def with_optional(request: pytest.FixtureRequest, helm: Path) -> bool:
 
 def work_in(place: Place, eventually: Eventually, optional: bool = False) -> None:
     """A service that gets its children, loses one to somebody, gets autoscalers, then a transition that is told by an
-    event, then more configurations than are kept, and loses what it is not to have any more.
+    event, then a download that is given up, then more configurations than are kept, and loses what it is not to have
+    any more.
     """
     place.apply(replicas=2, **ASKING[optional])
     eventually(place.reached("WorkloadAvailable", "False", "Starting"))
@@ -103,6 +105,10 @@ def work_in(place: Place, eventually: Eventually, optional: bool = False) -> Non
     for provider, kind in SCALERS[: 1 + optional]:
         place.apply(replicas=2, autoscaling={"max": 3, "target": "4", "provider": provider}, **ASKING[optional])
         eventually(lambda kind=kind: place.names(kind))
+    place.apply("fetched", model={"uri": "hf://org/name", "cache": {"size": "1Gi"}})
+    eventually(lambda: jobs(place))
+    place.remove("fetched")
+    eventually(lambda: not jobs(place))
     if optional:
         eventually(lambda: place.names("podmonitors") and place.names("httproutes"))
     for size in range(1, 6):

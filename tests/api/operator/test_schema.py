@@ -82,7 +82,7 @@ def test_the_models_read_a_stored_spec_as_they_read_the_written_one(door: Door) 
             {"uri": "hf://o/n", "cache": {"size": "1Gi", "storageClassName": "b"}},
             "spec.model.cache.storageClassName cannot be changed",
         ),
-        ({"uri": "hf://o/n", "cache": {"size": "1Gi"}}, {"uri": "hf://o/n"}, None),
+        ({"uri": "hf://o/n", "cache": {"size": "1Gi"}}, {"uri": "pvc://other"}, None),
     ],
 )
 def test_what_must_not_change_is_refused_when_set_changed_and_removed(
