@@ -188,8 +188,7 @@ class Decoder(nn.Module):
         self.embedding = nn.Parameter(torch.empty(rows, shape.hidden, dtype=dtype), requires_grad=False)
         self._embedding_scale = shape.embedding_scale
         if shape.norm is Norm.RmsPlusOne:  # Gemma's, in whose model it is a tensor
-            with torch.device("cpu"):
-                self._embedding_scale = float(torch.tensor(shape.embedding_scale, dtype=dtype))
+            self._embedding_scale = torch.tensor(shape.embedding_scale, dtype=dtype, device="cpu").item()
         self.body = DecoderBody(shape, dtype, max_model_len)
         self.norm = _norm(shape, dtype)
         self.output = (
