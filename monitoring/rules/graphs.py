@@ -39,13 +39,14 @@ ALERTS = (
         Severity.Warning,
         "10m",
         f"{by((*PHASE, 'reason'))} (\n"
-        f'  rate(graphpod_graph_fallbacks_total{{reason=~"{"|".join(UNEXPECTED)}"}}[5m])\n) > 0',
+        f'  rate(graphpod_graph_fallbacks_total{{phase!="draft",reason=~"{"|".join(UNEXPECTED)}"}}[5m])\n) > 0',
         (*PHASE, "reason"),
         "{{ $labels.phase }} passes of {{ $labels.namespace }}/{{ $labels.inferenceservice }} run eagerly: "
         "{{ $labels.reason }}.",
         "Passes run eagerly for a reason that a healthy service does not have. NotCaptured: a planned size has "
         "no graph. "
-        "ForcedEager: a debug mode is on. Recompiled and WarmingUp are faults of the engine.",
+        "ForcedEager: a debug mode is on. Recompiled and WarmingUp are faults of the engine. Passes of draft models and "
+        "heads are left out: some have no graph in a healthy service.",
         (
             DECISIONS,
             'kubectl -n "$NAMESPACE" get deployment "$NAME" -o yaml | grep -A1 GRAPHPOD_DEBUG',

@@ -22,8 +22,8 @@ def passes(replayed: int, eager: int, effective: str = "Full") -> dict[str, str]
     }
 
 
-def fallbacks(reason: str, values: str) -> dict[str, str]:
-    return {f'graphpod_graph_fallbacks_total{{{POD},phase="prefill",reason="{reason}",backend="CudaGraph"}}': values}
+def fallbacks(reason: str, values: str, phase: str = "prefill") -> dict[str, str]:
+    return {f'graphpod_graph_fallbacks_total{{{POD},phase="{phase}",reason="{reason}",backend="CudaGraph"}}': values}
 
 
 def failures(values: str) -> dict[str, str]:
@@ -74,6 +74,10 @@ GRAPHS = (
     Case(
         "GraphpodFallbacksUnexpected", "a reason of the load, and an old count",
         {**fallbacks("SizeAboveLadder", "0+1x40"), **fallbacks("NotCaptured", "7x40")}, 30,
+    ),
+    Case(
+        "GraphpodFallbacksUnexpected", "a head reads what it does not draft for",
+        fallbacks("NotCaptured", "0+1x40", "draft"), 30,
     ),
     Case(
         "GraphpodCaptureFailing", "the counter rises", failures("0 0 1x40"), 10,

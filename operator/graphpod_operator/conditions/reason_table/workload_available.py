@@ -120,7 +120,8 @@ ROWS = {
     ),
     "EngineRefused": stalls(
         _W, _F, "the engine does not have a feature the operator planned (exit code 17)", "a pod starts",
-        "set spec.engine.image to an image of the operator's version, or remove it",
+        "change or remove the field that the message names; if it names none, set spec.engine.image to an image of the "
+        "operator's version, or remove it",
     ),
     "OutOfMemory": warns(
         _W, _F, "the engine exceeded the container's memory limit, and the kernel killed it", "the pod serves",
