@@ -45,8 +45,8 @@ ALERTS = (
         "{{ $labels.reason }}.",
         "Passes run eagerly for a reason that a healthy service does not have. NotCaptured: a planned size has "
         "no graph. "
-        "ForcedEager: a debug mode is on. Recompiled and WarmingUp are faults of the engine. Passes of draft models and "
-        "heads are left out: some have no graph in a healthy service.",
+        "ForcedEager: a debug mode is on. Recompiled and WarmingUp are faults of the engine. Passes of draft models "
+        "and heads are left out: some have no graph in a healthy service.",
         (
             DECISIONS,
             'kubectl -n "$NAMESPACE" get deployment "$NAME" -o yaml | grep -A1 GRAPHPOD_DEBUG',
