@@ -87,8 +87,8 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ("messages of a conversation, prompts of a completion", f"{fields.MAX_MESSAGES}"),
     (
         "open requests of one pod, where each answer to each prompt counts as one",
-        f"`maxBatch` + {ServingConfig().max_queue}. Their prompts hold at most so many tokens as the KV cache has, "
-        f"times (`maxBatch` + {ServingConfig().max_queue}) / `maxBatch`",
+        f"`maxBatch` + {ServingConfig().max_queue}. Tokens of their prompts: those of the KV cache "
+        f"× (`maxBatch` + {ServingConfig().max_queue}) / `maxBatch`",
     ),
     ("stop strings", f"{fields.MAX_STOPS}, each of at most {fields.MAX_STOP_LENGTH} characters"),
     ("stop tokens", f"{fields.MAX_STOPS}"),
@@ -100,7 +100,10 @@ LIMITS: tuple[tuple[str, str], ...] = (
         f"{sampling_fields.MAX_BAD_WORDS}, each of at most {sampling_fields.MAX_BAD_WORD} characters",
     ),
     ("tokens of `logprob_token_ids`", f"{sampling_fields.MAX_SCORED}"),
-    ("tokens of a text that `truncate_prompt_tokens` cuts", f"{truncation.CUT_CONTEXTS} contexts"),
+    (
+        "tokens of a text that `truncate_prompt_tokens` cuts",
+        f"{truncation.CUT_CONTEXTS} times the context, before the cut",
+    ),
     ("alternatives with log-probabilities", f"{fields.MAX_ALTERNATIVES} for each token"),
     (
         "log-probabilities of a prompt (`echo`, `prompt_logprobs`)",
@@ -112,9 +115,12 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ("properties of one object of a schema", f"{bounds.MAX_PROPERTIES}"),
     ("values of one `enum`, strings of `choice`", f"{bounds.MAX_OPTIONS}"),
     ("`$ref`s of a schema, its definitions, rules of a grammar", f"{bounds.MAX_REFERENCES} each"),
-    ("`multipleOf` of a schema", f"{bounds.MAX_MULTIPLE}"),
+    ("the value of `multipleOf` in a schema", f"{bounds.MAX_MULTIPLE}"),
     ("`whitespace_pattern`", f"{bounds.MAX_BLANKS} characters"),
-    ("parts of a structural tag", f"{structural_tag.MAX_PARTS}, each of at most {structural_tag.MAX_TAGS} others"),
+    (
+        "parts of a structural tag",
+        f"{structural_tag.MAX_PARTS}, each with at most {structural_tag.MAX_TAGS} triggers, tags or elements",
+    ),
     ("the time to compile a grammar", f"{check.SECONDS:.0f} s"),
     (
         "tools",
@@ -183,7 +189,7 @@ def filled(page: str) -> str:
 def _not_built() -> Iterator[tuple[str, str, str]]:
     chat, text = unbuilt.CHAT_NOT_BUILT, unbuilt.TEXT_NOT_BUILT
     for name, neutral in (chat | text).items():
-        where = "both" if name in chat and name in text else "chat" if name in chat else "completions"
+        where = "chat, completions" if name in chat and name in text else "chat" if name in chat else "completions"
         yield f"`{name}`", where, _neutral(neutral)
     for name, neutral in unbuilt.MESSAGE_NOT_BUILT.items():
         yield f"`messages[].{name}`", "chat", _neutral(neutral)

@@ -8,6 +8,7 @@ from graphpod_runtime.front.anthropic.blocks import Message, SystemBlock, Thinki
 from graphpod_runtime.front.openai.fields import MAX_MESSAGES, MAX_STOPS, STRICT, MaxTokens, StopString, Text
 from graphpod_runtime.front.openai.request import OF_GENERATION, GenerationRequest
 from graphpod_runtime.front.openai.turn.reasoning_fields import SWITCHES, ReasoningSwitch
+from graphpod_runtime.front.openai.turn.tool_fields import MAX_TOOLS
 from graphpod_runtime.front.openai.unbuilt import (
     CHAT_NOT_BUILT,
     CHATS_ALONE,
@@ -82,7 +83,7 @@ class ToolChoice(BaseModel):
     model_config = STRICT
 
     type: Literal["auto", "any", "tool", "none"]
-    """Any number, at least one, the one of `name`, or none."""
+    """`auto`: any number of calls; `any`: at least one; `tool`: the one of `name`; `none`: none."""
     name: Text | None = None
     """The tool, with `type: tool`."""
     disable_parallel_tool_use: bool | None = False
@@ -134,7 +135,7 @@ class PromptRequest(GenerationRequest):
     """The conversation."""
     system: Text | Annotated[list[SystemBlock], Field(fail_fast=True, max_length=MAX_MESSAGES)] | None = None
     """The system's turn, before all others."""
-    tools: Annotated[list[Tool], Field(fail_fast=True, max_length=1024)] | None = None
+    tools: Annotated[list[Tool], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
     """Tools that the model may use."""
     tool_choice: ToolChoice | None = None
     """Which of them it uses. Default: `auto`."""

@@ -180,7 +180,7 @@ class Conversation(ToolFields):
     """Go on with the text of the last message; not with `add_generation_prompt: true`."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     """For templates that read `reasoning_effort`. For those that read `enable_thinking` or `thinking` instead, `none`
-    is false and all others are true."""
+    is false and all others are true. Other templates refuse it with 400."""
 
     @property
     def variables(self) -> dict[str, Any]:

@@ -82,13 +82,13 @@ class GenerationRequest(SamplingFields, StructuredFields):
     stream_options: StreamOptions | None = None
     """Only with `stream: true`."""
     return_token_ids: bool | None = False
-    """Send the token ids of the prompt and of the answer, that of a token that stopped it left out."""
+    """Send the token ids of the prompt and of the answer, without that of a token that stopped it."""
     ignore_eos: bool | None = False
     """Go on after the model's end token."""
     priority: int | None = Field(None, ge=-(2**31), lt=2**31)
-    """Requests with lower numbers are admitted earlier. Default 0."""
+    """Requests with lower numbers are scheduled first. Default 0."""
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT), AfterValidator(whole_characters)] | None = None
-    """Requests share the KV cache of a common beginning with requests of the same salt only."""
+    """Only requests of the same salt share the KV cache of a common beginning."""
     user: str | None = None
     """No effect."""
     metadata: Annotated[dict[MetadataName, MetadataValue], Field(max_length=MAX_METADATA)] | None = None
@@ -155,11 +155,11 @@ class ChatRequest(Conversation, ToolChoiceFields, GenerationRequest):
     messages: Annotated[list[Message], Field(fail_fast=True)] = Field(min_length=1, max_length=MAX_MESSAGES)
     """The conversation."""
     max_completion_tokens: MaxTokens | None = None
-    """OpenAI's new name of `max_tokens`; counts where both are sent."""
+    """OpenAI's new name of `max_tokens`, and takes precedence over it."""
     logprobs: bool | None = False
     """Send the log-probability of each token of the answer."""
     top_logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES)
-    """And those of so many likeliest tokens; only with `logprobs: true`."""
+    """Also send the log-probabilities of this many likeliest tokens at each place; only with `logprobs: true`."""
     echo: bool | None = False
     """Begin the answer with the last message, where that is the assistant's."""
     add_special_tokens: bool | None = False
@@ -170,7 +170,7 @@ class ChatRequest(Conversation, ToolChoiceFields, GenerationRequest):
     """[Most tokens of reasoning](../how-to/tools.md#thinking-budgets): then the reasoning is closed. -1: as many as it
     likes."""
     thinking_budget: ThinkingTokens | None = None
-    """Qwen's name of `thinking_token_budget`, which counts where both are sent."""
+    """Qwen's name of `thinking_token_budget`, which takes precedence."""
 
     def take_ignored(self) -> Ignored:
         """Those of the messages included."""
@@ -225,18 +225,18 @@ class CompletionRequest(GenerationRequest):
         | Tokens
         | Annotated[list[Tokens], Field(max_length=MAX_PROMPTS, fail_fast=True)]
     )
-    """Text or token ids, alone or in a list; each prompt gives one choice."""
+    """Text or token ids, alone or in a list; each prompt gives `n` choices."""
     max_tokens: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     """Most tokens of the answer; 0, with `echo`: the prompt and its log-probabilities alone. Default 16."""
     echo: bool | None = False
     """Begin the answer with the prompt."""
     best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
-    """So many answers are made of each prompt, and the `n` with the highest mean log-probability sent. Not in a stream.
-    Default `n`."""
+    """Generate this many answers to each prompt, and send the `n` with the highest mean log-probability. Not in a
+    stream. Default `n`."""
     add_special_tokens: bool | None = True
     """Add the tokens that begin a text of this model to prompts that are text."""
     logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES)
-    """Send the log-probability of each token, and those of so many likeliest ones; with `echo` for the prompt, too."""
+    """Send the log-probability of each token, and of this many likeliest ones; with `echo` for the prompt, too."""
 
     @property
     def choices(self) -> int:

@@ -70,9 +70,9 @@ class VectorRequest(BaseModel):
     use_activation: bool | None = None
     """Scale each vector to length 1. Default true."""
     priority: int | None = Field(None, ge=-(2**31), lt=2**31)
-    """Requests with lower numbers are admitted earlier. Default 0."""
+    """Requests with lower numbers are scheduled first. Default 0."""
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT), AfterValidator(whole_characters)] | None = None
-    """Requests share the KV cache of a common beginning with requests of the same salt only."""
+    """Only requests of the same salt share the KV cache of a common beginning."""
     user: str | None = None
     """No effect."""
 

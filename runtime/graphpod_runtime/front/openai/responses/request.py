@@ -125,13 +125,14 @@ class ResponsesRequest(GenerationRequest):
     previous_response_id: str | None = None
     """Go on after that response: its input and output come before `input`. This pod must have it stored."""
     store: bool | None = True
-    """Keep the response in this pod's memory, so that its id can be used."""
+    """Keep the response in this pod's memory, so that its id can be used. Default true."""
     background: bool | None = False
     """Answer at once, with status `queued`; the response is read by its id. Needs `store`, not with `stream`."""
     include: Annotated[list[str], Field(max_length=16)] | None = None
-    """`message.output_text.logprobs` sends the log-probability of each token."""
+    """`message.output_text.logprobs` sends the log-probability of each token; `reasoning.encrypted_content` has no
+    effect; others are refused."""
     top_logprobs: int | None = Field(None, ge=0, le=MAX_ALTERNATIVES)
-    """And those of so many likeliest tokens; without the entry of `include` it has no effect."""
+    """Also send those of this many likeliest tokens; without the entry of `include` it has no effect."""
     text: TextConfig | None = None
     """The form of the answer's text."""
     reasoning: ReasoningConfig | None = None
@@ -143,7 +144,7 @@ class ResponsesRequest(GenerationRequest):
     tool_choice: str | dict[str, Any] | None = None
     """`auto`, `none`, `required`, one function, or `allowed_tools`."""
     parallel_tool_calls: bool | None = True
-    """Whether the model may call several functions in one turn."""
+    """Whether the model may call several functions in one turn. Default true."""
     chat_template_kwargs: dict[Text, Any] | None = None
     """As of a chat: variables of the model's chat template. One that is set here counts before `reasoning`."""
     enable_response_messages: bool | None = False

@@ -45,16 +45,16 @@ class SamplingFields(BaseModel):
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     """Subtracted from the logits of tokens that the answer has. Default 0."""
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    """Subtracted as often as the answer has the token. Default 0."""
+    """Subtracted from a token's logit once for each time that the answer has it. Default 0."""
     repetition_penalty: float | None = Field(None, ge=0.01, le=100)
-    """Divides logits above 0 of tokens of prompt and answer, and multiplies the others. Default as for `temperature`,
-    else 1."""
+    """For tokens that prompt or answer have: divides logits above 0, and multiplies the rest. Default as for
+    `temperature`, else 1."""
     min_tokens: int | None = Field(None, ge=0, lt=2**31)
     """Until the answer has so many tokens, neither the model's end nor `stop_token_ids` nor `stop` ends it. An answer
     that its grammar completes ends all the same."""
     bad_words: Annotated[list[BadWord], Field(max_length=MAX_BAD_WORDS, fail_fast=True)] | None = None
-    """Words that the answer cannot have, alone or after a blank: of each the last token is masked where the others
-    precede it."""
+    """Words that the answer cannot have, alone or after a blank: the last token of a word is masked after the tokens
+    before it."""
     allowed_token_ids: Annotated[list[TokenId], Field(min_length=1, max_length=MAX_BIASED, fail_fast=True)] | None = (
         None
     )
@@ -66,8 +66,8 @@ class SamplingFields(BaseModel):
     spaces_between_special_tokens: bool | None = None
     """No effect. No blanks are written between tokens."""
     prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_ALTERNATIVES)] | None = None
-    """Send the log-probabilities of the prompt's tokens, and those of so many likeliest ones. Not in a stream, but
-    for 0."""
+    """Send the log-probabilities of the prompt's tokens, and of this many likeliest ones at each place. In a stream
+    only 0."""
     logprob_token_ids: Annotated[list[TokenId], Field(max_length=MAX_SCORED, fail_fast=True)] | None = None
     """With `logprobs`: send the log-probabilities of these tokens, instead of the likeliest ones."""
     return_tokens_as_token_ids: bool | None = False

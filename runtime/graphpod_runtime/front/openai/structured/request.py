@@ -44,7 +44,7 @@ class ResponseFormat(BaseModel):
     schema_: Schema | None = Field(None, alias="schema")
     """With type json_object: JSON that fits this schema."""
     triggers: list[Text] | None = None
-    """With type structural_tag: where one of these comes in the text, one of the structures goes on."""
+    """With type structural_tag: after one of these in the text, the answer goes on as one of the structures."""
     structures: list[dict[str, Any]] | None = None
     """With type structural_tag: objects of `begin`, `schema` and `end`; each `begin` starts with a trigger."""
     format: dict[str, Any] | None = None
@@ -73,7 +73,7 @@ class StructuredOutputs(BaseModel):
     disable_any_whitespace: bool | None = None
     """No blanks between the tokens of JSON."""
     disable_additional_properties: bool | None = None
-    """An object of the schema has no properties but those it names, unless it says so."""
+    """Objects of the schema that list properties have no others, unless they set `additionalProperties`."""
     disable_fallback: bool | None = None
     """No effect: there is no other backend."""
 

@@ -26,7 +26,7 @@ class FunctionDefinition(BaseModel):
     model_config = STRICT
 
     name: ToolName
-    """Letters, digits, `_`, `-`, `.`, `:` and `/`. Each tool has another."""
+    """Letters, digits, `_`, `-`, `.`, `:` and `/`. No two tools have the same."""
     description: Text | None = None
     """What it does, for the model."""
     parameters: dict[str, Any] | None = None
@@ -97,7 +97,7 @@ class AllowedChoice(BaseModel):
     model_config = STRICT
 
     type: Literal["allowed_tools"]
-    """This kind of choice."""
+    """The model is limited to some of the tools."""
     allowed_tools: AllowedTools
     """The model sees these tools only."""
 
