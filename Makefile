@@ -41,7 +41,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: eagle-head help demo demo-down test check lint truth families schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring boards alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: eagle-head help demo demo-down test check lint truth samples families schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring boards alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -77,6 +77,9 @@ truth: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy against eager,
 	@status=0; $(RUN) -m truth --device $(DEVICE) --jobs $(JOBS) --json truth/results/$(DEVICE).json $(if $(WEIGHTS),--weights='$(WEIGHTS)') \
 		$(if $(filter cpu,$(DEVICE)),--weights "$$($(RUN) -m demo.weights | tail -n 1)") $(TRUTH) || status=$$?; \
 		$(RUN) -m truth --page; exit $$status
+
+samples: venv ## in full what `make test` runs a sample of: each prompt alone, 200 requests, every model's FP8 weights
+	@$(RUN) -m pytest -q -m 'slow and not gpu' tests/unit tests/e2e/test_truth.py
 
 # Goes on where it was ended. A part, or all again: make families FAMILIES='--only phi3 gpt2', FAMILIES=--again
 families: venv ## every causal model type of transformers through the engine, equal to transformers; table in docs/reference

@@ -16,6 +16,9 @@ ENGINES = ("logs", "-l", "graphpod.dev/inferenceservice", "--all-containers", "-
 LINES = 120  # of each, counted from the end
 LAST = 15  # lines of a log, whatever they are about
 AUDIT_SECONDS = 60.0
+OFTEN = 0.1  # s between two calls of a check, at first
+PATIENCE = 30
+"""A wait of so many seconds is looked at once a second: to look costs the machine that is waited for."""
 
 
 @dataclass
@@ -33,9 +36,10 @@ class Eventually:
     logs: list[Path] = field(default_factory=list)
     evidence: list[Callable[[], str]] = field(default_factory=list)
 
-    def __call__(self, check: Callable[[], Any], timeout: float = 30.0, every: float = 0.1) -> Any:
+    def __call__(self, check: Callable[[], Any], timeout: float = 30.0, every: float | None = None) -> Any:
+        """Calls it `every` so many seconds or, where none are given, ever more seldom."""
         __tracebackhide__ = True
-        deadline = time.monotonic() + timeout
+        deadline = (first := time.monotonic()) + timeout
         while True:
             began = time.monotonic()
             try:
@@ -47,7 +51,9 @@ class Eventually:
                 last = str(e) or repr(e)
             if time.monotonic() > deadline:
                 raise AssertionError(f"not within {timeout:g} s: {last}\n{self.told()}")
-            time.sleep(max(every, time.monotonic() - began))  # a check that costs much leaves the machine to others
+            now = time.monotonic()
+            pause = max(OFTEN, (now - first) / PATIENCE) if every is None else every
+            time.sleep(max(pause, now - began))  # a check that costs much leaves the machine to others
 
     def told(self) -> str:
         """The evidence as it is now."""

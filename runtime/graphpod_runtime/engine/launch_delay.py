@@ -8,10 +8,12 @@ as the host needs to plan and launch: late enough for what comes, early enough t
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from graphpod_policy import FallbackReason, Phase
-from graphpod_runtime.engine.forward.launched_pass import Ran
+
+if TYPE_CHECKING:  # with torch, which the process imports when its heart beats
+    from graphpod_runtime.engine.forward.launched_pass import Ran
 
 MARGIN = 0.0005
 """Seconds that the device should have left to do when a launch is complete."""
@@ -28,7 +30,7 @@ Kind = tuple[Phase, int | FallbackReason]
 class Flight(Protocol):
     """What it needs of a launched pass."""
 
-    ran: Ran
+    ran: "Ran"
 
     @property
     def device_seconds(self) -> float:

@@ -10,6 +10,7 @@ import faulthandler
 import gc
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -53,7 +54,7 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
     options = parser.parse_args(arguments)
 
     pulse = Pulse()
-    _start_thread("front-watch", _leave_with_the_front)
+    _start_thread("front-watch", partial(_leave_with_the_front, options.wire))
     link = EngineEnd(options.wire, WIRE)
     others: Others | None = None
     try:
@@ -129,9 +130,11 @@ def _beat(folder: Path, pulse: Pulse, others: Others | None) -> None:
         os._exit(fatal.code)
 
 
-def _leave_with_the_front() -> None:
+def _leave_with_the_front(wire: Path) -> None:
+    """Ends the process when the front has gone, and removes the wire's folder, which a killed front leaves."""
     while os.read(sys.stdin.fileno(), 1024):
         pass
+    shutil.rmtree(wire, ignore_errors=True)
     os._exit(ExitCode.Drained)
 
 

@@ -13,6 +13,7 @@ import graphpod_policy
 HEAVY = {
     "graphpod_operator.cli": ("kopf", "kubernetes", "torch"),
     "graphpod_runtime.cli": ("torch", "transformers"),
+    "graphpod_runtime.engine.process": ("torch",),  # its heart beats while torch is imported
     "graphpod_runtime.wire.socket": ("torch",),
 }
 

@@ -24,7 +24,8 @@ from graphpod_runtime.kernels.sampling.draw import draw_by_torch
 from graphpod_runtime.wire.logit_processing import LogitProcessing
 from tests.unit.runtime.conftest import random_prompts
 
-REQUESTS = 200
+REQUESTS = [pytest.param(105, 14, id="105"), pytest.param(200, 19, id="200", marks=pytest.mark.slow)]
+"""How many, and how large a group of them can be at least that is asked together: groups of 1, 2, 3 … of them."""
 TOKENS = 9
 KINDS = (
     Sampling(1.0),
@@ -42,7 +43,7 @@ they have been answered."""
 BIG = {"max_batch": 32, "decode_sizes": (1, 4, 16, 32)}
 
 
-def requests(count: int = REQUESTS, tokens: int = TOKENS) -> list[Sequence]:
+def requests(count: int, tokens: int = TOKENS) -> list[Sequence]:
     """Requests of every kind, each with a seed of its own."""
     prompts = random_prompts(count, longest=40)
     return [
@@ -73,23 +74,24 @@ def groups(sequences: list[Sequence]) -> Iterator[list[Sequence]]:
         first, size = first + size, size % 32 + 1
 
 
-def test_200_requests_have_one_text_alone_in_batches_of_1_to_32_and_preempted(
-    started: Callable[..., Runner],
+@pytest.mark.parametrize(("count", "largest"), REQUESTS)
+def test_requests_have_one_text_alone_in_batches_of_1_to_32_and_preempted(
+    started: Callable[..., Runner], count: int, largest: int
 ) -> None:
     runner = started(**BIG)
     alone: dict[str, list[int]] = {}
-    for sequence in requests():
+    for sequence in requests(count):
         alone |= texts(runner, [sequence])
     together: dict[str, list[int]] = {}
     sizes = set()
-    for group in groups(requests()):
+    for group in groups(requests(count)):
         sizes.add(len(group))
         together |= texts(runner, group)
     assert together == alone
-    assert len(sizes) >= 19
-    assert texts(runner, requests()) == alone  # 32 of 200 at once: each next to others that begin and end
+    assert len(sizes) >= largest
+    assert texts(runner, requests(count)) == alone  # 32 of them at once: each next to others that begin and end
     runner.pages = PageAllocator(28)
-    assert texts(runner, requests()) == alone
+    assert texts(runner, requests(count)) == alone
     assert runner.preempted > 10  # type: ignore[attr-defined]
 
 

@@ -100,6 +100,7 @@ def test_a_stream_opens_before_its_first_token_and_comments_keep_it_open(own_fro
     assert "SIGKILL" in last["error"]["message"]
     id = stream.response.headers["x-request-id"]
     assert f"stream {id} ended with an error: code=engine_error" in front.log.read_text()
+    assert front.ended() == ExitCode.EngineDied
 
 
 def test_ready_shows_everywhere_and_names_the_configuration(front: Front) -> None:
@@ -269,11 +270,15 @@ def test_a_wrong_configuration_names_its_field(own_front: Start, tmp_path: Path)
     assert "maxBunch" in cause(front)
 
 
-def test_the_engine_goes_when_the_front_is_killed(own_front: Start) -> None:
+def test_the_engine_goes_when_the_front_is_killed_and_leaves_no_folder(own_front: Start) -> None:
     front = own_front()
     engine = Path(f"/proc/{front.engine_pid()}/cmdline")
-    assert b"scripted_engine" in engine.read_bytes()
+    words = engine.read_bytes().decode().split("\0")
+    assert "scripted_engine" in words[1]
+    wire = Path(words[words.index("--wire") + 1])
+    assert wire.is_dir()
     front.process.kill()
     front.process.wait()
     # A dead process that nobody has reaped yet has an empty command line.
     eventually("the engine ends", lambda: not engine.exists() or not engine.read_bytes(), front.log)
+    assert not wire.exists()
