@@ -50,6 +50,10 @@ class ExitCode(IntEnum):
     """The type of weights and activations that was requested cannot be used on this GPU or for this model."""
     HostCacheInvalid = 30
     """hostCache does not fit into the container's memory, or has no prefix cache to belong to."""
+    RankDied = 31
+    """Of several ranks, the process of one ended without a message."""
+    RankStuck = 32
+    """Of several ranks, the process of one stands still: its heart beats no more."""
 
 
 NEXT_STEP: dict[ExitCode, str] = {

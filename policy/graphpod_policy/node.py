@@ -45,6 +45,8 @@ CONTEXT_BYTES = GIB // 2
 """What a CUDA context takes of a GPU before anything else is there."""
 PROCESS_BYTES = GIB // 2
 """What front and engine take of a container's memory before anything else is there: interpreters, torch."""
+RANK_BYTES = GIB // 4
+"""What the process of each further rank takes of it."""
 
 
 class Architecture(NamedTuple):
@@ -84,8 +86,8 @@ class Kernels:
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
     """None: not known. `gpus` are those that the engine's process can see; `memory_bytes` all memory of one GPU;
-    `free_bytes` what is free of it before the weights, on a CPU of the container's memory; `container_bytes` the memory
-    that the container may have in all.
+    `free_bytes` what is free of it before the weights, on a CPU of the container's memory, for each rank;
+    `container_bytes` the memory that the container may have in all.
     """
 
     gpus: int | None = None
@@ -97,3 +99,8 @@ class NodeFacts:
 
 
 NOWHERE = NodeFacts()
+
+
+def processes_bytes(ranks: int) -> int:
+    """What the front and `ranks` processes of the engine take of a container's memory before anything else is there."""
+    return PROCESS_BYTES + (ranks - 1) * RANK_BYTES

@@ -380,7 +380,13 @@ class Parallelism(ApiModel):
         ),
     )
 
-    tensor: Integer = Field(1, ge=1, le=64, description="Devices one layer is split over. Default: 1.")
+    tensor: Integer = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Devices one layer is split over, all in one pod; nvidia.com/gpu in resources.limits has the same "
+        "number. It must divide the model's heads, MLP columns and vocabulary. Default: 1.",
+    )
     pipeline: Integer = Field(1, ge=1, le=64, description="Stages the layers are split into. Default: 1.")
     data: Integer = Field(1, ge=1, le=64, description="Ranks of data-parallel attention. Default: 1.")
     expert: Integer = Field(1, ge=1, le=256, description="Devices the experts are spread over. Default: 1.")

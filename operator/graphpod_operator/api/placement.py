@@ -50,11 +50,13 @@ class Resources(ApiModel):
     )
     limits: _ResourceMap = Field(
         {},
-        description="Most a pod may use, as in a container; nvidia.com/gpu requests a GPU (parts of one, and chips "
-        "of other vendors, are refused). Default: no limit.",
+        description="Most a pod may use, as in a container; nvidia.com/gpu requests GPUs, as many as "
+        "parallelism.tensor (parts of one, and chips of other vendors, are refused). Default: no limit.",
     )
     shared_memory: Bytes = Field(
-        "1Gi", description="Size of /dev/shm, in bytes (a quantity); what is used counts as memory. Default: 1Gi."
+        "1Gi",
+        description="Size of /dev/shm, in bytes (a quantity); what is used counts as memory. NCCL moves data through "
+        "it between GPUs without peer access. Default: 1Gi.",
     )
     scratch: Bytes = Field(
         "1Gi",

@@ -104,6 +104,8 @@ class Reason(Enum):
     OutOfMemory = auto()
     EngineDied = auto()
     EngineStuck = auto()
+    RankDied = auto()
+    RankStuck = auto()
     ProbeFailed = auto()
     Restarting = auto()
     ContainerRefused = auto()

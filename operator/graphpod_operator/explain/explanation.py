@@ -15,6 +15,7 @@ from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.explain.limits import Limits
 from graphpod_operator.explain.manifest import Manifest
+from graphpod_operator.explain.rank_memory import RankMemory
 from graphpod_operator.install.allow_lists import AllowLists
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.plan.desired_children import desire
@@ -51,7 +52,7 @@ from graphpod_policy import (
 )
 from graphpod_policy.attention import Choice
 from graphpod_policy.model.families import transformers_version
-from graphpod_policy.node import PROCESS_BYTES
+from graphpod_policy.node import processes_bytes
 from graphpod_policy.rules import GATES, is_about_built
 from graphpod_policy.rules.gates import PADDING_GATE, Gap, gaps
 from graphpod_policy.start.footprint import page_bytes, weights_bytes
@@ -99,6 +100,8 @@ class Explanation:
     attention: Choice | None
     """The kernels that would compute attention, where model and node are known."""
     limits: Limits
+    memory: RankMemory | None
+    """Of several ranks, where the model is known."""
     config_hash: str
     notes: tuple[str, ...]
     unchecked: tuple[Unchecked, ...]
@@ -155,17 +158,20 @@ def explain(
     ]
     lacking = [Obstacle.of(ExitCode.FeatureNotBuilt, row.message) for row in resolver_input.missing(spec)]
     found = can_start(config, plan, model, place, _no_pods(spec))
+    said = {one.what for one in lacking}
     there, unusual = settled(config, model, place)
     known = config.dtype is not None or place.capability is not None
     refined = refine(plan, facts) if model is not None or node is not None else None
+    limits = Limits.of(there, plan, refined or plan, facts, place.free_bytes)
     return Explanation(
         manifest=manifest,
         plan=plan,
         there=refined,
-        obstacles=(*refused, *lacking, *(one for one in found if one.code is not ExitCode.FeatureNotBuilt)),
+        obstacles=(*refused, *lacking, *(one for one in found if one.what not in said)),
         dtype=there.dtype if known else None,
         attention=attention_there(there, model, place) if model is not None and place.capability is not None else None,
-        limits=Limits.of(there, plan, refined or plan, facts, place.free_bytes),
+        limits=limits,
+        memory=RankMemory.of(there, refined or plan, model, limits.kv_tokens),
         config_hash=EngineFile.of(config).hash,
         notes=(
             *notes,
@@ -173,6 +179,7 @@ def explain(
             *((unusual,) if unusual else ()),
             *_path(model),
             *_draft(config, model),
+            *_ranks(config),
             *_assumptions(plan, facts),
         ),
         unchecked=_unchecked(plan, facts),
@@ -213,6 +220,16 @@ def _draft(config: EngineConfig, model: ModelFacts | None) -> tuple[str, ...]:
     share = page_bytes(settled_config, model.draft) / page_bytes(settled_config, model)
     what = "model" if model.draft.head is None else "head"
     return (f"the draft {what} takes {weights} for its weights, and {share:.0%} of the KV cache",)
+
+
+def _ranks(config: EngineConfig) -> tuple[str, ...]:
+    """That ranks on a CPU are there to try them."""
+    if config.features.tensor == 1 or config.features.device is Device.Cuda:
+        return ()
+    return (
+        f"spec.parallelism.tensor {config.features.tensor} without nvidia.com/gpu in spec.resources.limits: the ranks "
+        "are processes of one container, which share its processors and memory. It makes nothing faster",
+    )
 
 
 def _too_large(manifest: Manifest) -> str | None:
@@ -259,6 +276,7 @@ def as_dict(explanation: Explanation) -> dict[str, Any]:
         "backend": final.backend.value,
         "compile": final.compile.value,
         "limits": explanation.limits.as_dict(),
+        "ranks": explanation.memory and explanation.memory.as_dict(),
         "prefillChunk": explanation.limits.chunk,
         "dtype": explanation.dtype,
         "attention": explanation.attention and _attention_dict(explanation.attention),
@@ -298,9 +316,12 @@ def _no_pods(spec: Spec) -> str:
 
 
 def _free_bytes(spec: Spec) -> int | None:
-    """What a container on a CPU may take for weights and KV cache; None without a limit."""
+    """What each rank in a container on a CPU may take for weights and KV cache; None without a limit."""
     limit = container_bytes(spec)
-    return None if limit is None or resolver_input.wants_gpu(spec) else max(0, limit - PROCESS_BYTES)
+    if limit is None or resolver_input.wants_gpu(spec):
+        return None
+    ranks = spec.parallelism.tensor
+    return max(0, limit - processes_bytes(ranks)) // ranks
 
 
 def _unchecked(plan: Plan, facts: Facts) -> tuple[Unchecked, ...]:

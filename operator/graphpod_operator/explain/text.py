@@ -73,6 +73,8 @@ def text(explanation: Explanation, paint: Paint = plain) -> str:
     if shared := _of_every_phase(final.decisions):
         lines += [paint(Ink.Strong, "BOTH PHASES"), *(line for one in shared for line in _decision([one], paint)), ""]
     lines += _block("serves", [explanation.limits.text()])
+    if explanation.memory is not None:
+        lines += _block("memory", [explanation.memory.text()])
     if explanation.attention is not None and explanation.attention.kernels is not None:
         lines += _block("attention", [f"{explanation.attention.kernels}: {explanation.attention.because}"])
     lines += _block("start", [_start(explanation)])

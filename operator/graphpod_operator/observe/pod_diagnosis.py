@@ -37,6 +37,8 @@ BY_EXIT: dict[int, Reason] = {
     ExitCode.SettingInvalid: Reason.SettingInvalid,
     ExitCode.DtypeUnavailable: Reason.DtypeUnavailable,
     ExitCode.HostCacheInvalid: Reason.HostCacheInvalid,
+    ExitCode.RankDied: Reason.RankDied,
+    ExitCode.RankStuck: Reason.RankStuck,
 }
 """The engine's own exit codes."""
 
@@ -81,6 +83,8 @@ PRECEDENCE: tuple[Reason, ...] = (
     Reason.EngineRefused,
     Reason.OutOfMemory,
     Reason.EngineStuck,
+    Reason.RankStuck,
+    Reason.RankDied,
     Reason.EngineDied,
     Reason.ProbeFailed,
     Reason.ReferenceNotFound,

@@ -158,6 +158,10 @@ def _weaker(owner: Owner, pinned: Rendering, memory: CaptureFailures, kept: list
     return capture_fallback.degraded(pinned, memory, owner) if made is None else Rendering.read(made, pinned.policy)
 
 
+_OWN_STEPS = (Reason.FeatureNotBuilt, Reason.ParallelismInvalid)
+"""What stands against a start for these reasons has a step of its own, more exact than the reason's."""
+
+
 def _render(owner: Owner, mark: str) -> tuple[Rendering | Refused, Plan]:
     """What this operator makes of a spec, whose fingerprint is `mark`, and its plan even where it refuses."""
     spec = owner.spec
@@ -166,9 +170,11 @@ def _render(owner: Owner, mark: str) -> tuple[Rendering | Refused, Plan]:
         return Refused(Reason.FeatureNotBuilt, "; ".join(row.message for row in lacking), policy), policy
     config = engine_config(owner.name, spec, policy)
     if obstacles := can_start(config, policy, node=NodeFacts(container_bytes=container_bytes(spec))):
-        reason = obstacles[0].reason
-        what = "; ".join(one.what for one in obstacles if one.reason == reason)
-        return Refused(Reason[reason], what, policy), policy
+        reason = Reason[obstacles[0].reason]
+        alike = (one for one in obstacles if one.reason == reason.name)
+        return Refused(
+            reason, "; ".join(str(one) if reason in _OWN_STEPS else one.what for one in alike), policy
+        ), policy
     file = EngineFile.of(config)
     body = workload(owner, policy, file.hash)
     return Rendering(mark, file.data, body, policy), policy

@@ -27,9 +27,9 @@ class EngineFile:
 
 
 def cpu_threads(spec: Spec) -> int | None:
-    """Whole cores of the CPU limit, rounded up; None without a limit."""
+    """Whole cores of the CPU limit, rounded up, that each rank has; None without a limit."""
     limit = spec.resources.limits.get("cpu")
-    return max(1, quantity.whole(limit)) if limit is not None else None
+    return max(1, quantity.whole(limit) // spec.parallelism.tensor) if limit is not None else None
 
 
 def engine_config(name: str, spec: Spec, plan: Plan) -> EngineConfig:

@@ -95,11 +95,6 @@ def missing(spec: Spec) -> tuple[NotBuilt, ...]:
     """Every field that asks for something this version does not have: the engine's, then the operator's own."""
     lacking = list(not_built(features(spec), graph_request(spec)))
     lacking += map(_other_accelerator, _other_accelerators(spec))
-    if spec.parallelism.tensor > 1:
-        where = "spec.parallelism.tensor"
-        lacking.append(
-            NotBuilt(where, f"{where}: a pod of several ranks is not built in this version; remove the field")
-        )
     draft = spec.engine.speculative.draft_model if spec.engine.speculative else None
     if draft is not None and (unmet := _draft_elsewhere(spec, ModelUri.parse(draft))) is not None:
         lacking.append(NotBuilt(_DRAFT, f"{_DRAFT}: {unmet}"))

@@ -25,7 +25,7 @@ from graphpod_policy.enums import (
 from graphpod_policy.exit_codes import NEXT_STEP, ExitCode
 from graphpod_policy.facts import NOTHING_KNOWN, Facts, ModelFacts
 from graphpod_policy.model.architectures import ARCHITECTURES
-from graphpod_policy.node import NOWHERE, PROCESS_BYTES, Capability, NodeFacts
+from graphpod_policy.node import NOWHERE, PROCESS_BYTES, Capability, NodeFacts, processes_bytes
 from graphpod_policy.plan import Decision, Plan
 from graphpod_policy.resolution.resolve import chunk_there, refine
 from graphpod_policy.start.footprint import (
@@ -136,7 +136,12 @@ def _parallelism(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
     ranks, gpus = spread.tensor * spread.pipeline, max(1, spread.gpus * spread.nodes)
     problems = []
     if gpus % ranks and spread.device is Device.Cuda:
-        problems.append(f"tensor {spread.tensor} and pipeline {spread.pipeline} make {ranks} ranks for {gpus} GPUs")
+        yield Obstacle.of(
+            ExitCode.ParallelismInvalid,
+            f"spec.parallelism: tensor {spread.tensor} and pipeline {spread.pipeline} make {ranks} ranks for {gpus} "
+            "GPUs",
+            f"set spec.resources.limits[nvidia.com/gpu]: {-(-ranks // spread.nodes)}, a GPU for each rank",
+        )
     if spread.expert > 1 and spread.tensor % spread.expert and spread.expert % spread.tensor:
         problems.append(f"expert {spread.expert} and tensor {spread.tensor}: neither divides the other")
     if model is not None:
@@ -286,7 +291,7 @@ def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obs
     """Weights, activations and the least KV cache against what is free. Graphs take what is left, or step aside."""
     if (model := known.model) is None:
         if config.features.device is Device.Cpu and node.free_bytes == 0:
-            taken = size(PROCESS_BYTES)
+            taken = size(processes_bytes(config.features.tensor))
             what = f"the memory limit leaves nothing for weights: front and engine themselves take {taken}"
             yield Obstacle.of(ExitCode.WeightsTooLarge, what, "raise spec.resources.limits.memory")
         return
@@ -298,7 +303,9 @@ def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obs
     if free is None:
         return
     if weights > free:
-        what = f"the weights of {config.model.name} take {size(weights)} in {config.dtype}, and {size(free)} are free"
+        each = f" for each of {ranks} ranks" if (ranks := config.features.tensor) > 1 else ""
+        taken = f"the weights of {config.model.name} take {size(weights)} in {config.dtype}{each}"
+        what = f"{taken}, and {size(free)} are free"
         yield Obstacle.of(ExitCode.WeightsTooLarge, what, _room_for_weights(config, model, given or least * page))
         return
     activations = activation_bytes(config, model)
@@ -338,8 +345,9 @@ def _room_for_weights(config: EngineConfig, model: ModelFacts, cache: int) -> st
     """
     if config.features.device is not Device.Cpu:
         return "use a larger GPU or a smaller model"
-    rest = int((cache + activation_bytes(config, model)) / (1 - MARGIN)) + host_tier_bytes(config)
-    amount = as_quantity(_whole_mebibytes(PROCESS_BYTES + weights_bytes(config, model) + rest))
+    ranks, rest = config.features.tensor, int((cache + activation_bytes(config, model)) / (1 - MARGIN))
+    rest += host_tier_bytes(config)
+    amount = as_quantity(_whole_mebibytes(processes_bytes(ranks) + ranks * (weights_bytes(config, model) + rest)))
     return f"raise spec.resources.limits.memory to at least {amount}"
 
 
@@ -348,7 +356,7 @@ def _room_for_cache(config: EngineConfig, room: int, needed: int, page: int) -> 
     if config.kv_cache_bytes is not None:
         return f"raise spec.engine.kvCacheMemory to at least {as_quantity(_whole_mebibytes(needed))}"
     if config.features.device is Device.Cpu:
-        missing = _whole_mebibytes(int((needed - room) / (1 - MARGIN)))
+        missing = _whole_mebibytes(config.features.tensor * int((needed - room) / (1 - MARGIN)))
         return f"raise spec.resources.limits.memory by at least {as_quantity(missing)}"
     if not (fits := _tokens(config, room, page)):
         # with no room at all neither a shorter context nor smaller elements help

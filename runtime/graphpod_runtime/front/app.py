@@ -110,7 +110,7 @@ class Front:
         plan = status.config.resolved()
         self._watchdog = Watchdog(plan, model=_model(Path(status.config.model.path)))
         self._began = time.monotonic()
-        self._engine = EngineClient(self._on_event, options.engine_command or ENGINE_COMMAND)
+        self._engine = EngineClient(self._on_event, options.engine_command or ENGINE_COMMAND, plan.features.tensor)
         self._exporter.sent = lambda: self._engine.open
         self._asked = asyncio.Event()
         self._stuck: Ending | None = None
@@ -242,7 +242,10 @@ class Front:
             await asyncio.sleep(WATCH_SECONDS)
             stuck = self._watchdog.stuck()
             if stuck is not None:
-                self._stuck = Ending(ExitCode.Stuck, f"{stuck}; the engine's stacks are in the log above")
+                if self._watchdog.mute() is not None:
+                    self._stuck = Ending(ExitCode.RankStuck, stuck)
+                else:
+                    self._stuck = Ending(ExitCode.Stuck, f"{stuck}; the engine's stacks are in the log above")
                 self._engine.fail_all(self._stuck.line)
                 self._engine.kill(signal.SIGABRT)  # its stacks go to the log, its exit ends this wait
                 await asyncio.sleep(GOODBYE_SECONDS)

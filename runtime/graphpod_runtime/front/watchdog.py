@@ -28,7 +28,8 @@ class Watchdog:
         self._heard = ("Import", clock())
         """The stage and the last progress: one value, because probes read it on a thread of their own."""
         self._turned = self._beat = clock()
-        self._silent_seconds = SILENT_SECONDS if plan.features.tensor > 1 else None
+        self._ranks = plan.features.tensor
+        self._silent_seconds = SILENT_SECONDS if self._ranks > 1 else None
         self.limits = _limits(plan)
         """Seconds without progress that each stage may take."""
         if model is not None:
@@ -50,14 +51,20 @@ class Watchdog:
 
     def stuck(self) -> str | None:
         """What is stuck, for how long and beyond which limit; None when all is well."""
+        if (mute := self.mute()) is not None:
+            return mute
         stage, progress = self._heard
-        mute = self._clock() - self._beat
-        if self._silent_seconds is not None and mute > self._silent_seconds:
-            return f"rank 0 stands still at {stage}: no beat of its heart for {mute:.0f} s"
         silent, limit = self._clock() - progress, self.limits.get(stage, FLOOR_SECONDS)
         if silent <= limit:
             return None
         return f"no progress at {stage} for {silent:.0f} s, the limit is {limit:.0f} s"
+
+    def mute(self) -> str | None:
+        """For how long the first of several ranks stands still, heart and all; None when it does not."""
+        seconds = self._clock() - self._beat
+        if self._silent_seconds is None or seconds <= self._silent_seconds:
+            return None
+        return f"rank 0 of {self._ranks} stands still at {self._heard[0]}: no beat of its heart for {seconds:.0f} s"
 
 
 def _limits(plan: Plan) -> dict[str, float]:

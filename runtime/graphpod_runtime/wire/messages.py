@@ -3,6 +3,7 @@
 A frame is a list of messages, so that one pass of the engine costs one frame.
 """
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -187,12 +188,18 @@ class Heartbeat(msgspec.Struct, frozen=True, tag=True):
     stage: str
 
 
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP)
+"""What a process does to itself. SIGKILL and SIGTERM come from somebody else, the kernel short of memory for one."""
+
+
 class Fatal(msgspec.Struct, frozen=True, tag=True):
     """The last words of an engine process: `code` is an ExitCode, `reason` its name."""
 
     reason: str
     message: str
     code: int
+    crashed: bool = False
+    """The process of another rank ended by a signal of its own, without a word."""
 
 
 Event = Tokens | Finished | Warmup | CounterSnapshot | Heartbeat | Fatal

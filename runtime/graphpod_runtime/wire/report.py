@@ -189,6 +189,21 @@ class Report:
         """Nothing will change any more."""
         return self.state in (State.Ready, State.Failed)
 
+    @property
+    def doing(self) -> str:
+        """The state, and in a capture or a check how far it has come, for people."""
+        phase = Phase.Decode if StartStage.PrefillCapture in self.stages else Phase.Prefill
+        one = self.phases[phase]
+        match self.state:
+            case State.Capturing:
+                return f"{self.state}, {phase} {one.captured} of {one.planned_sizes} sizes"
+            case State.SelfChecking:
+                checked = sum(each.checked for each in self.phases.values())
+                captured = sum(each.captured for each in self.phases.values())
+                return f"{self.state}, {checked} of {captured} sizes"
+            case _:
+                return self.state.value
+
     def capture_clock(self) -> dict[str, float]:
         """Seconds from weights on the device to the last prefill graph, as parts of that sum. `rest` is what the parts
         leave: attempts that failed, memory readings.

@@ -161,7 +161,11 @@ def test_the_longest_allowed_name_and_ladder_are_accepted(door: Door) -> None:
         ({"engine": {"speculative": {"method": "Mtp"}}}, "spec.engine.speculative"),
         ({"engine": {"cpuOffload": {"size": "1Gi"}}}, "spec.engine.cpuOffload"),
         ({"engine": {"lora": [{"name": "a", "uri": "pvc://c/a"}]}}, "spec.engine.lora"),
-        ({"parallelism": {"tensor": 2}}, "spec.parallelism.tensor"),
+        ({"parallelism": {"pipeline": 2}}, "spec.parallelism.pipeline"),
+        (
+            {"parallelism": {"tensor": 2}, "engine": {"quantization": "Fp8"}},
+            "FP8 weights with spec.parallelism.tensor 2",
+        ),
         ({"graph": {"prefill": "Full"}}, "spec.graph.prefill"),
         ({"resources": {"limits": {"nvidia.com/gpu": 2}}}, "spec.resources.limits[nvidia.com/gpu]"),
         ({"resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}}, "spec.resources.limits[nvidia.com/mig-1g.10gb]"),

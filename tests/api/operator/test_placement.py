@@ -80,6 +80,37 @@ def test_contract_22_what_placement_asks_stands_in_pods_that_restricted_lets_in(
     assert place.get("deployment", "demo")["metadata"]["labels"][QUEUE] == "gpus"
 
 
+def test_a_pod_of_several_ranks_asks_for_their_gpus_and_another_number_is_a_rollout(
+    operator: Operator, place: Place, eventually: Eventually
+) -> None:
+    def ranks(tensor: int) -> dict[str, Any]:
+        return {"parallelism": {"tensor": tensor}, "resources": {"limits": {"nvidia.com/gpu": tensor}}}
+
+    def template() -> dict[str, Any]:
+        found: dict[str, Any] = place.get("deployment", "demo")["spec"]["template"]
+        return found
+
+    place.apply(**ranks(2))
+    (pod,) = eventually(place.pods)
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    assert volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
+    config = place.get("configmap", volumes["config"]["configMap"]["name"])
+    assert json.loads(config["data"]["engine.json"])["features"]["tensor"] == 2
+    before = template()
+    place.apply(**ranks(4))
+    eventually(lambda: template() != before)
+    assert template()["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "4"}
+    place.apply(parallelism={"tensor": 4}, resources={"limits": {"nvidia.com/gpu": 2}})
+    told = eventually(place.reached("Accepted", "False", "ParallelismInvalid"))
+    assert "4 ranks for 2 GPUs; set spec.resources.limits[nvidia.com/gpu]: 4" in told
+    assert template()["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "4"}
+    place.apply(**ranks(2))
+    eventually(lambda: template() == before)
+
+
 def test_contract_18_what_keeps_a_pod_from_node_autoscalers_does_not_come_and_go_with_the_number_of_pods(
     operator: Operator, place: Place, eventually: Eventually
 ) -> None:

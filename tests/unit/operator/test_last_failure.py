@@ -156,6 +156,18 @@ TABLE: dict[str, tuple[Observed, Reason]] = {
     "configuration": (ended(10, "ConfigInvalid: graph: unknown field"), Reason.ConfigInvalid),
     "engine: died": (ended(15, "EngineDied: the engine process 7 ended by signal SIGKILL"), Reason.EngineDied),
     "engine: stuck": (ended(16, "Stuck: no progress at Loading for 361 s, the limit is 360 s"), Reason.EngineStuck),
+    "rank: died": (
+        ended(31, "RankDied: rank 1 of 2 has ended at Capturing, decode 2 of 4 sizes: signal SIGKILL"),
+        Reason.RankDied,
+    ),
+    "rank: stuck": (
+        ended(32, "RankStuck: rank 1 of 2 stands still at Ready: no beat of its heart for 20 s"),
+        Reason.RankStuck,
+    ),
+    "rank: no GPU": (
+        ended(26, "GpuMissing: rank 1: PyTorch 2.11.0 sees 1 GPUs, the engine is to run on 2"),
+        Reason.GpuMissing,
+    ),
     "engine: of another version": (ended(17, "FeatureNotBuilt: sleep"), Reason.EngineRefused),
     "probe": (ended(0), Reason.ProbeFailed),
     "crash loop": (ended(1, "ImportError: libcuda.so.1"), Reason.CrashLoop),

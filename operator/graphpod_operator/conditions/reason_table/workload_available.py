@@ -112,7 +112,7 @@ ROWS = {
     ),
     "ParallelismInvalid": stalls(
         (*_A, *_W), _F, "spec.parallelism does not match the GPUs (Accepted), or does not divide the model (exit code "
-        "27)", "a pod starts", NEXT_STEP[ExitCode.ParallelismInvalid],
+        "27)", "a pod starts", NEXT_STEP[ExitCode.ParallelismInvalid], own_step=True,
     ),
     "SettingInvalid": stalls(
         _W, _F, "a port, a file or an environment variable of the engine cannot be used (exit code 28)", "a pod starts",
@@ -121,7 +121,7 @@ ROWS = {
     "EngineRefused": stalls(
         _W, _F, "the engine does not have a feature the operator planned (exit code 17)", "a pod starts",
         "change or remove the field that the message names; if it names none, set spec.engine.image to an image of the "
-        "operator's version, or remove it",
+        "operator's version, or remove it", own_step=True,
     ),
     "OutOfMemory": warns(
         _W, _F, "the engine exceeded the container's memory limit, and the kernel killed it", "the pod serves",
@@ -135,6 +135,16 @@ ROWS = {
     "EngineStuck": warns(
         _W, _F, "a stage of the start or the loop exceeded its limit (exit code 16)", "the pod serves",
         "see kubectl -n NAMESPACE logs POD --previous; if the node is slow, raise spec.resources",
+    ),
+    "RankDied": warns(
+        _W, _F, "of several ranks, the process of one ended without a message (exit code 31)", "the pod serves",
+        "see kubectl -n NAMESPACE logs POD --previous; if memory ran out (SIGKILL), raise "
+        "spec.resources.limits.memory",
+    ),
+    "RankStuck": warns(
+        _W, _F, "of several ranks, the process of one stands still (exit code 32)", "the pod serves",
+        "see kubectl -n NAMESPACE logs POD --previous; if it recurs on the same node, check its GPUs for Xid errors, "
+        "and keep the pods off it with spec.placement",
     ),
     "ProbeFailed": warns(
         _W, _F, "the kubelet stopped the engine because its startup or liveness probe failed (exit code 0)",

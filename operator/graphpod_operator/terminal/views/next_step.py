@@ -76,7 +76,8 @@ COMMANDS: dict[Reason, str] = {
     R.HostCacheInvalid: EDIT,
     R.KvCacheTooSmall: EDIT, R.KvCacheTooLarge: EDIT, R.WeightsTooLarge: EDIT, R.GpuMissing: EDIT,
     R.ParallelismInvalid: EDIT, R.SettingInvalid: EDIT, R.EngineRefused: EDIT, R.OutOfMemory: EDIT,
-    R.EngineDied: LOGS, R.EngineStuck: LOGS, R.ProbeFailed: POD, R.Restarting: LOGS, R.ContainerRefused: POD,
+    R.EngineDied: LOGS, R.EngineStuck: LOGS, R.RankDied: LOGS, R.RankStuck: LOGS, R.ProbeFailed: POD,
+    R.Restarting: LOGS, R.ContainerRefused: POD,
     R.ReferenceNotFound: f"{_K}get secrets,configmaps", R.PodNotPrepared: POD,
     R.RolloutStuck: f"{_K}describe deployments,pods -l {OWNER_LABEL}=NAME", R.CrashLoop: LOGS,
     # GraphsCaptured

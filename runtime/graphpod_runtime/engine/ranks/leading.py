@@ -19,6 +19,7 @@ from graphpod_runtime.engine.start.device import device_of
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.ranks.agreement import RankFailed
 from graphpod_runtime.ranks.connection import connect, disconnect
+from graphpod_runtime.wire.messages import Fatal
 from graphpod_runtime.wire.report import Report
 
 SPARE = 64
@@ -138,11 +139,15 @@ class LeadingRunner(Runner):
             if (trouble := self._others.cause()) is None:
                 raise
             self._others.abandon()
-            raise RankLost(trouble.message) from error
+            raise RankLost(trouble) from error
 
 
 class RankLost(RuntimeError):
     """Another rank has ended or stands still; the message names it. The engine cannot go on."""
+
+    def __init__(self, fatal: Fatal) -> None:
+        super().__init__(fatal.message)
+        self.fatal = fatal
 
 
 def _leave(others: Others) -> None:

@@ -18,7 +18,7 @@ import zmq
 from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.engine.ranks.lines import FirstEnds
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords, Leave, Order
-from graphpod_runtime.wire.messages import Fatal
+from graphpod_runtime.wire.messages import CRASHES, Fatal
 
 SILENT_SECONDS = 20.0
 """Without a beat of its heart a process stands still: it is stopped, or its host is."""
@@ -142,14 +142,12 @@ class Others:
             where = f"rank {rank} of {len(self._processes) + 1}"
             if (code := process.poll()) not in (None, ExitCode.Drained):
                 how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-                return _died(f"{where} has ended at {self._stages[rank]}: {how}")
+                died = f"{where} has ended at {self._stages[rank]}: {how}"
+                return Fatal(ExitCode.RankDied.name, died, ExitCode.RankDied, crashed=-code in CRASHES)
             if (silent := time.monotonic() - self._heard[rank]) > SILENT_SECONDS and code is None:
-                return _died(f"{where} stands still at {self._stages[rank]}: no beat of its heart for {silent:.0f} s")
+                still = f"{where} stands still at {self._stages[rank]}: no beat of its heart for {silent:.0f} s"
+                return Fatal(ExitCode.RankStuck.name, still, ExitCode.RankStuck)
         return None
-
-
-def _died(message: str) -> Fatal:
-    return Fatal(ExitCode.EngineDied.name, message, ExitCode.EngineDied)
 
 
 def _started(config: Path, folder: Path, rank: int) -> "subprocess.Popen[bytes]":

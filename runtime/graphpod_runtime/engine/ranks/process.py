@@ -73,7 +73,7 @@ def following(config: EngineConfig, folder: Path, rank: int, pulse: Pulse) -> Ob
     count, began = config.features.tensor, time.time()
     ranks = connect(rank, count, folder, device_of(config.features.device, rank))
     load = partial(load_model, rank=rank, ranks=count)
-    runner = Runner(config, lambda report: pulse.beat(report.state.value), began, load, ranks)
+    runner = Runner(config, lambda report: pulse.beat(report.doing), began, load, ranks)
     runner.start()
     gc.collect()
     gc.freeze()

@@ -51,7 +51,8 @@ def _draft(features: FeatureConfig, folder: Path) -> ModelFacts | None:
 def node_of(config: EngineConfig, model: ModelFacts | None, gpu: int = 0) -> NodeFacts:
     """The place that `config` names; of several GPUs that of this process."""
     if config.features.device is Device.Cpu:
-        return NodeFacts(free_bytes=memory.available_bytes(), container_bytes=memory.limit_bytes())
+        free = memory.available_bytes() // config.features.tensor
+        return NodeFacts(free_bytes=free, container_bytes=memory.limit_bytes())
     if (count := torch.cuda.device_count()) <= gpu:
         return NodeFacts(gpus=count)
     free, total = torch.cuda.mem_get_info(gpu)

@@ -17,6 +17,7 @@ from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.frame_receiver import FrameReceiver
 from graphpod_runtime.front.requests.termination import Ending
 from graphpod_runtime.wire.messages import (
+    CRASHES,
     Command,
     Drain,
     Event,
@@ -35,15 +36,16 @@ ENGINE_COMMAND = (sys.executable, "-m", "graphpod_runtime.engine.process")
 LAST_WORDS_SECONDS = 0.3
 """After the process has gone, frames that it left in the socket arrive within this."""
 
-CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP)
-"""What a process does to itself. SIGKILL and SIGTERM come from somebody else, the kernel short of memory for one."""
-
 
 class EngineClient(EngineRequests):
     """One engine process. `on_event` gets what belongs to no request: Warmup, Counters, Heartbeat."""
 
-    def __init__(self, on_event: Callable[[Event], None], command: Sequence[str] = ENGINE_COMMAND) -> None:
+    def __init__(
+        self, on_event: Callable[[Event], None], command: Sequence[str] = ENGINE_COMMAND, ranks: int = 1
+    ) -> None:
+        """`ranks`: of its engine, whose first one it is."""
         super().__init__()
+        self._ranks = ranks
         self._on_event = on_event
         self._command = command
         self._folder = tempfile.TemporaryDirectory(prefix="graphpod-")
@@ -134,13 +136,12 @@ class EngineClient(EngineRequests):
 
     def _ending(self, code: int) -> Ending:
         if self._fatal is not None:
-            return Ending(ExitCode(self._fatal.code), self._fatal.message)
+            return Ending(ExitCode(self._fatal.code), self._fatal.message, self._fatal.crashed)
         if code == ExitCode.Drained and self._drained:
             return Ending(ExitCode.Drained, "the engine has drained")
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         oom = "; the kernel kills like this when memory runs out: raise the memory limit" if code == -9 else ""
-        return Ending(
-            ExitCode.EngineDied,
-            f"the engine process {self.pid} ended by {how} without a word{oom}; see its log above",
-            crashed=-code in CRASHES,
-        )
+        cause, who = ExitCode.EngineDied, f"the engine process {self.pid}"
+        if self._ranks > 1:
+            cause, who = ExitCode.RankDied, f"rank 0 of {self._ranks}, {who},"
+        return Ending(cause, f"{who} ended by {how} without a word{oom}; see its log above", crashed=-code in CRASHES)

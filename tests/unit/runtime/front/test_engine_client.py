@@ -1,6 +1,7 @@
 """The front's side of the wire, without a front."""
 
 import asyncio
+import re
 import sys
 import time
 from functools import partial
@@ -10,10 +11,15 @@ import msgspec
 import pytest
 
 from graphpod_policy import ExitCode
+from graphpod_runtime.front.app import in_capture
 from graphpod_runtime.front.requests.engine_client import EngineClient
 from graphpod_runtime.front.requests.engine_stream import Arrived
 from graphpod_runtime.front.requests.termination import Ending
+from graphpod_runtime.front.status import Status
 from graphpod_runtime.wire.messages import Finished, FinishReason, Submit
+from graphpod_runtime.wire.report import State
+
+from .conftest import engine_json
 
 BABBLE = """
 import sys, zmq
@@ -83,3 +89,37 @@ def test_the_last_words_of_an_engine_are_heard_however_much_came_before_them(tmp
             client.close()
 
     assert asyncio.run(run()) == Ending(ExitCode.CaptureFailed, "the last words")
+
+
+def ended(code: str, ranks: int, tmp_path: Path) -> Ending:
+    async def run() -> Ending:
+        client = EngineClient(lambda event: None, (sys.executable, "-c", code), ranks)
+        try:
+            return await asyncio.wait_for(client.run(tmp_path), 60)
+        finally:
+            client.close()
+
+    return asyncio.run(run())
+
+
+def test_an_engine_that_ends_without_a_word_is_the_first_of_its_ranks(tmp_path: Path) -> None:
+    killed = "import os; os.kill(os.getpid(), 9)"
+    one, first = ended(killed, 1, tmp_path), ended(killed, 2, tmp_path)
+    assert (one.code, first.code) == (ExitCode.EngineDied, ExitCode.RankDied)
+    assert re.fullmatch(
+        r"rank 0 of 2, the engine process \d+, ended by signal SIGKILL without a word; .*", first.message
+    )
+
+
+def test_a_crash_of_another_rank_in_a_capture_counts_as_one_of_the_capture(tmp_path: Path) -> None:
+    """So that the operator plans a weaker policy after a few, as after those of an engine of one rank."""
+    words = 'Fatal("RankDied", "rank 1 of 2 has ended at Capturing: signal SIGSEGV", 31, True)'
+    ending = ended(LAST_WORDS.replace('Fatal("CaptureFailed", "the last words", 12)', words), 2, tmp_path)
+    assert ending.crashed
+    status = Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid")
+    status.report = {**status.report, "state": State.Capturing}
+    assert in_capture(ending, status) == Ending(
+        ExitCode.CaptureFailed, "while capturing prefill: rank 1 of 2 has ended at Capturing: signal SIGSEGV"
+    )
+    status.report = {**status.report, "state": State.Ready}
+    assert in_capture(ending, status) == ending

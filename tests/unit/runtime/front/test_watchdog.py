@@ -1,5 +1,6 @@
 """What holds the event loop of the streams shows on /livez, which another thread answers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -8,7 +9,7 @@ import pytest
 from graphpod_runtime.front.health import admin_app
 from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
 from graphpod_runtime.front.status import Status
-from graphpod_runtime.front.watchdog import FLOOR_SECONDS, Watchdog
+from graphpod_runtime.front.watchdog import FLOOR_SECONDS, SILENT_SECONDS, Watchdog
 from graphpod_runtime.wire.messages import Heartbeat
 
 from .conftest import engine_json
@@ -24,6 +25,16 @@ class Clock:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
+
+
+def test_the_first_of_several_ranks_is_named_where_its_heart_is_silent(tmp_path: Path, clock: Clock) -> None:
+    plan = Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid").config.resolved()
+    alone, first = Watchdog(plan, clock), Watchdog(replace(plan, features=replace(plan.features, tensor=2)), clock)
+    for watchdog in (alone, first):
+        watchdog.heard(Heartbeat(clock.now, "Ready"))
+    clock.now += SILENT_SECONDS + 1
+    assert (alone.mute(), alone.stuck()) == (None, None)
+    assert first.mute() == first.stuck() == "rank 0 of 2 stands still at Ready: no beat of its heart for 21 s"
 
 
 async def test_a_held_loop_fails_the_liveness_probe_until_it_turns_again(tmp_path: Path, clock: Clock) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from graphpod_policy import EngineConfig, ExitCode, Phase
+from graphpod_policy import EngineConfig, Phase
 
 SILENT_SECONDS = 3.0
 ROOT = Path(__file__).resolve().parents[4]
@@ -170,7 +170,7 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         answered(Answer(failure=str(failure)))
         return
     except RankLost as lost:
-        ended(Fatal(ExitCode.EngineDied.name, str(lost), ExitCode.EngineDied))
+        ended(lost.fatal)
     made, counted = runner.report, runner.counters.snapshot()
     answer = Answer(
         [list(answer.tokens) for answer in found],

@@ -145,8 +145,8 @@ def test_a_rank_that_fails_before_its_captures_ends_the_engine_instead_of_leavin
 @pytest.mark.parametrize(
     ("sent", "words"),
     [
-        (signal.SIGKILL, r"EngineDied: rank 1 of 2 has ended at (\w+): signal SIGKILL"),
-        (signal.SIGSTOP, r"EngineDied: rank 1 of 2 stands still at (\w+): no beat of its heart for \d+ s"),
+        (signal.SIGKILL, r"RankDied: rank 1 of 2 has ended at (\w+)(?:, [\w ]+)?: signal SIGKILL"),
+        (signal.SIGSTOP, r"RankStuck: rank 1 of 2 stands still at (\w+)(?:, [\w ]+)?: no beat of its heart for \d+ s"),
     ],
 )
 def test_a_rank_that_ends_or_stands_still_ends_the_engine(

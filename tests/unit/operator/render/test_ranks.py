@@ -1,0 +1,76 @@
+"""A service of several ranks: one pod with a GPU for each, and what ranks do not have refused before there is a pod."""
+
+import json
+from typing import Any
+
+import pytest
+
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.refused import Refused
+from tests.unit.operator.objects import outcome, planned
+
+GPUS = "nvidia.com/gpu"
+
+
+def gpus(tensor: int, count: int, **more: Any) -> dict[str, Any]:
+    return {"parallelism": {"tensor": tensor}, "resources": {"limits": {GPUS: count}}, **more}
+
+
+def pod(wanted: Desired) -> dict[str, Any]:
+    found: dict[str, Any] = wanted.workload["template"]["spec"]
+    return found
+
+
+def config(wanted: Desired) -> dict[str, Any]:
+    (body,) = [child.body for child in wanted.children if child.resource is Resource.ConfigMap]
+    found: dict[str, Any] = json.loads(body["data"]["engine.json"])
+    return found
+
+
+def test_a_pod_has_a_gpu_for_each_rank_and_shared_memory_for_what_they_exchange() -> None:
+    wanted = planned(**gpus(2, 2))
+    (engine,) = pod(wanted)["containers"]
+    assert engine["resources"]["limits"] == {GPUS: "2"}
+    assert {"name": "shm", "mountPath": "/dev/shm"} in engine["volumeMounts"]
+    assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}} in pod(wanted)["volumes"]
+    assert (config(wanted)["features"]["tensor"], config(wanted)["features"]["gpus"]) == (2, 2)
+
+
+def test_the_processors_of_a_container_are_shared_out_to_its_ranks() -> None:
+    for tensor, threads in ((1, 6), (2, 3), (4, 1), (8, 1)):
+        wanted = planned(parallelism={"tensor": tensor}, resources={"limits": {"cpu": "6"}})
+        assert config(wanted)["threads"] == threads
+        assert {"name": "OMP_NUM_THREADS", "value": str(threads)} in pod(wanted)["containers"][0]["env"]
+
+
+def test_another_number_of_ranks_is_another_configuration_and_the_old_one_comes_back() -> None:
+    one, two, again = (planned(**gpus(tensor, tensor)) for tensor in (1, 2, 1))
+    assert one.config_hash != two.config_hash
+    assert one.template != two.template
+    assert (again.config_hash, again.template, again.revision) == (one.config_hash, one.template, one.revision)
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "words"),
+    [
+        (gpus(2, 1), Reason.ParallelismInvalid, "2 ranks for 1 GPUs; set spec.resources.limits[nvidia.com/gpu]: 2"),
+        (gpus(2, 3), Reason.FeatureNotBuilt, "spec.resources.limits[nvidia.com/gpu]: several GPUs (3)"),
+        (gpus(2, 2, engine={"quantization": "Fp8"}), Reason.FeatureNotBuilt, "spec.engine.quantization: FP8 weights"),
+        (gpus(2, 2, engine={"hostCache": {"size": "4Gi"}}), Reason.FeatureNotBuilt, "spec.engine.hostCache: a host KV"),
+        (
+            gpus(2, 2, engine={"speculative": {"method": "Ngram"}}),
+            Reason.FeatureNotBuilt,
+            "spec.engine.speculative: speculative decoding with spec.parallelism.tensor 2 is not built in this "
+            "version; remove it, or set spec.parallelism.tensor: 1",
+        ),
+        ({"parallelism": {"pipeline": 2}}, Reason.FeatureNotBuilt, "spec.parallelism.pipeline: pipeline parallelism"),
+        ({"parallelism": {"expert": 2}}, Reason.FeatureNotBuilt, "spec.parallelism.expert: expert parallelism"),
+    ],
+)
+def test_what_ranks_cannot_do_is_refused_by_name(spec: dict[str, Any], reason: Reason, words: str) -> None:
+    refused = outcome(**spec)
+    assert isinstance(refused, Refused)
+    assert refused.reason is reason
+    assert words in refused.what
