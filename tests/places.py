@@ -16,11 +16,17 @@ KINDS = {
     "controllerrevision": "/apis/apps/v1/{}/controllerrevisions",
     "deployment": "/apis/apps/v1/{}/deployments",
     "gisvc": "/apis/graphpod.dev/v1alpha1/{}/inferenceservices",
+    "event": "/api/v1/{}/events",
     "horizontalpodautoscaler": "/apis/autoscaling/v2/{}/horizontalpodautoscalers",
+    "httproute": "/apis/gateway.networking.k8s.io/v1/{}/httproutes",
+    "job": "/apis/batch/v1/{}/jobs",
     "networkpolicy": "/apis/networking.k8s.io/v1/{}/networkpolicies",
     "pod": "/api/v1/{}/pods",
+    "podmonitor": "/apis/monitoring.coreos.com/v1/{}/podmonitors",
     "poddisruptionbudget": "/apis/policy/v1/{}/poddisruptionbudgets",
     "pvc": "/api/v1/{}/persistentvolumeclaims",
+    "replicaset": "/apis/apps/v1/{}/replicasets",
+    "scaledobject": "/apis/keda.sh/v1alpha1/{}/scaledobjects",
     "service": "/api/v1/{}/services",
     "serviceaccount": "/api/v1/{}/serviceaccounts",
 }
@@ -74,7 +80,7 @@ class Place:
 
     def remove(self, name: str = "demo") -> None:
         """Delete an InferenceService, if it is there."""
-        self.cluster.delete(f"{self._all('gisvc')}/{name}")
+        self.drop("gisvc", name)
 
     def get(self, kind: str, name: str) -> Manifest:
         """An object, with its managed fields. TestbedError where there is none."""
@@ -90,12 +96,36 @@ class Place:
     def _where(self, path: str) -> str:
         return path.format(f"namespaces/{self.namespace}")
 
+    def all(self, kind: str, selector: str = "") -> list[Manifest]:
+        """The objects of a kind, with that label."""
+        found: list[Manifest] = self.cluster.read(f"{self._all(kind)}?labelSelector={quote(selector)}")["items"]
+        return found
+
+    def merge(self, kind: str, name: str, change: Manifest, part: str = "") -> None:
+        """Merge patch of an object, or of a part of it: `status`, `scale`."""
+        self.cluster.merge("/".join(filter(None, (self._all(kind), name, part))), change)
+
+    def scale(self, replicas: int, name: str = "demo") -> None:
+        """What `kubectl scale deployment` does."""
+        self.merge("deployment", name, {"spec": {"replicas": replicas}}, "scale")
+
+    def label(self, kind: str, name: str, labels: dict[str, str | None]) -> None:
+        """What `kubectl label --overwrite` does; None takes a label away."""
+        self.merge(kind, name, {"metadata": {"labels": labels}})
+
+    def annotate(self, kind: str, name: str, annotations: dict[str, str | None]) -> None:
+        """What `kubectl annotate --overwrite` does; None takes an annotation away."""
+        self.merge(kind, name, {"metadata": {"annotations": annotations}})
+
+    def drop(self, kind: str, name: str) -> None:
+        """Delete an object that nothing holds, if it is there."""
+        self.cluster.delete(f"{self._all(kind)}/{name}")
+
     def relabel(self, kinds: str, selector: str, labels: dict[str, str]) -> None:
         """What `kubectl label --overwrite` does with the objects of these kinds, which are all known here."""
-        for path in (KINDS[kind] for kind in kinds.split(",")):
-            where = self._where(path)
-            for one in self.cluster.read(f"{where}?labelSelector={quote(selector)}")["items"]:
-                self.cluster.merge(f"{where}/{one['metadata']['name']}", {"metadata": {"labels": labels}})
+        for kind in kinds.split(","):
+            for one in self.all(kind, selector):
+                self.label(kind, one["metadata"]["name"], {**labels})
 
     def names(self, kinds: str, selector: str = LABEL) -> list[str]:
         """The objects of these kinds (`services,pods`) with that label, as kubectl names them: `service/demo`."""
@@ -111,8 +141,8 @@ class Place:
         return [f"{kind}/{one['metadata']['name']}" for one in found["items"]]
 
     def pods(self, name: str = "demo") -> list[Manifest]:
-        items = self.cluster.read(f"{self._all('pod')}?labelSelector={quote(f'{LABEL}={name}')}")["items"]
-        return [pod for pod in items if "deletionTimestamp" not in pod["metadata"]]
+        found = self.all("pod", f"{LABEL}={name}")
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def status(self, name: str = "demo") -> Manifest:
         return self.get("gisvc", name).get("status") or {}

@@ -57,9 +57,9 @@ class Api:
         checked = f"{path}?fieldManager={manager}&fieldValidation=Strict"
         return self._answer("PATCH", checked, body, "application/apply-patch+yaml", timeout)
 
-    def merge(self, path: str, change: Any, timeout: float = 60.0) -> None:
+    def merge(self, path: str, change: Any, manager: str = "kubectl", timeout: float = 60.0) -> None:
         """Merge patch of the object at `path`."""
-        self._answer("PATCH", path, change, "application/merge-patch+json", timeout)
+        self._answer("PATCH", f"{path}?fieldManager={manager}", change, "application/merge-patch+json", timeout)
 
     def delete(self, path: str, timeout: float = 60.0) -> None:
         """Delete the object at `path`, without waiting for its end. One that is not there is fine."""

@@ -242,23 +242,8 @@ class RadixTree:
             child = node.children.get(self._key(tokens, shared))
             if child is None:
                 break
-            node, shared = child, shared + self._common(child, tokens, shared, pages)
+            node, shared = child, shared + child.shared_with(tokens, shared, pages, self.page_size)
         return node, shared
-
-    def _common(self, node: Node, tokens: list[int], start: int, pages: int) -> int:
-        """Pages that `node` shares with `tokens` from page `start` on, of `pages` in all: at least one."""
-        size = self.page_size
-        same, end = 1, min(len(node.pages), pages - start)
-        # By halves: most prompts share all of a node, and no token is read more than twice.
-        middle = end
-        while same < end:
-            ours = tokens[(start + same) * size : (start + middle) * size]
-            if node.tokens[same * size : middle * size] == ours:
-                same = middle
-            else:
-                end = middle - 1
-            middle = (same + end + 1) // 2
-        return same
 
     def _split(self, node: Node, end: int) -> Node:
         """Cuts `node` at page `end` from the root; the upper part. Locks below it stay."""

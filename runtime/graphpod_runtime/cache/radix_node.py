@@ -39,6 +39,22 @@ class Node:
             yield node
             node = node.parent
 
+    def shared_with(self, tokens: list[int], start: int, pages: int, page_size: int) -> int:
+        """Pages that this node shares with `tokens` from page `start` on, of `pages` in all: at least one, by which it
+        was found.
+        """
+        same, end = 1, min(len(self.pages), pages - start)
+        # By halves: most prompts share all of a node, and no token is read more than twice.
+        middle = end
+        while same < end:
+            theirs = tokens[(start + same) * page_size : (start + middle) * page_size]
+            if self.tokens[same * page_size : middle * page_size] == theirs:
+                same = middle
+            else:
+                end = middle - 1
+            middle = (same + end + 1) // 2
+        return same
+
 
 class Match(NamedTuple):
     """Whole pages of a prefix that the tree has on the device, how many of them could be evicted now, and the pages

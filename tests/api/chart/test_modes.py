@@ -100,7 +100,7 @@ def work_in(place: Place, eventually: Eventually, optional: bool = False) -> Non
     """
     place.apply(replicas=2, **ASKING[optional])
     eventually(place.reached("WorkloadAvailable", "False", "Starting"))
-    place.kubectl("delete", "service", "demo")
+    place.drop("service", "demo")
     eventually(lambda: place.names("services"))
     for provider, kind in SCALERS[: 1 + optional]:
         place.apply(replicas=2, autoscaling={"max": 3, "target": "4", "provider": provider}, **ASKING[optional])

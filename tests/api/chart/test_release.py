@@ -47,7 +47,7 @@ def uids(place: Place) -> list[str]:
 def looked_after(release: Release, place: Place, folder: Path, eventually: Eventually) -> None:
     """The operator of the release has seen the service: it puts back what somebody changed."""
     with release.operator(folder, eventually) as operator:
-        place.kubectl("scale", "deployment", "demo", "--replicas=3")
+        place.scale(3)
         eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 1)
         eventually(lambda: len(place.pods()) == 1)
         # What it does not write is left to the next operator, whose writes the tests count.

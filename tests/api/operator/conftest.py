@@ -44,7 +44,7 @@ def running_operator(
     operator = Operator(
         crd_cluster, admin_ports.url, tmp_path_factory.mktemp("operator") / "log", arguments=("--allowed={}",)
     )
-    operator.start()
+    operator.start(whole=True)
     Eventually(logs=[operator.log])(operator.idle, timeout=60)  # one that is ended before it hears signals dies of them
     yield operator
     operator.pause()

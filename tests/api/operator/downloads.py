@@ -13,15 +13,14 @@ DONE = {"phase": "Complete", "commit": "abc123", "bytes": 1 << 30}
 
 def jobs(place: Place) -> list[str]:
     """The Jobs that download, by name."""
-    return place.kubectl("get", "jobs", "-l", FETCHES, "-o", "name").split()
+    return place.names("jobs", FETCHES)
 
 
 def end(place: Place, eventually: Eventually, code: int, report: dict[str, Any]) -> None:
     """The pod of the only Job ends with this exit code and report."""
 
     def pod() -> Any:
-        items = json.loads(place.kubectl("get", "pods", "-l", FETCHES, "-o", "json"))["items"]
-        return next((one for one in items if "deletionTimestamp" not in one["metadata"]), None)
+        return next((one for one in place.all("pod", FETCHES) if "deletionTimestamp" not in one["metadata"]), None)
 
     found = eventually(pod)
     ended = {"exitCode": code, "reason": "Completed" if code == 0 else "Error", "message": json.dumps(report)}
@@ -31,5 +30,4 @@ def end(place: Place, eventually: Eventually, code: int, report: dict[str, Any])
         "state": {"terminated": {**ended, **times}},
     }
     status = {"phase": "Succeeded" if code == 0 else "Failed", "containerStatuses": [container]}
-    patch = json.dumps({"status": status})
-    place.kubectl("patch", "pod", found["metadata"]["name"], "--subresource=status", "--type=merge", "-p", patch)
+    place.merge("pod", found["metadata"]["name"], {"status": status}, "status")

@@ -8,8 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from testbed import Cluster
-
-Manifest = dict[str, Any]
+from tests.places import Manifest, Place
 
 PLANNED = {"prefill": 22, "decode": 4}
 """Sizes of the default ladders on a CPU."""
@@ -97,11 +96,7 @@ def report(pod: Manifest, state: str = "Ready", captured: float = 1.0, **changes
 def set_status(cluster: Cluster, pod: Manifest, status: Manifest) -> None:
     """What a kubelet would write."""
     metadata = pod["metadata"]
-    patch = json.dumps({"status": status})
-    cluster.kubectl(
-        *("patch", "pod", metadata["name"], "-n", metadata["namespace"]),
-        *("--subresource=status", "--type=merge", "-p", patch),
-    )
+    Place(cluster, metadata["namespace"]).merge("pod", metadata["name"], {"status": status}, "status")
 
 
 def running(ready: bool, container: str = "containerd://1", restarts: int = 0, **extra: Any) -> Manifest:

@@ -19,6 +19,7 @@ from graphpod_operator.install.engine_images import Images
 from graphpod_operator.install.installation import Installation
 from testbed import Cluster
 from testbed.binaries.foreign import Foreign
+from tests.api.operator.forks import Forked, nursery
 from tests.eventually import Eventually
 from tests.places import Place
 
@@ -35,6 +36,9 @@ HASTY = "from graphpod_operator.watch import optional_kinds as kinds; kinds.EVER
 """Of `before`: a look at what is served each second."""
 MAIN = "import sys; from graphpod_operator.cli import main; sys.exit(main())"
 
+LEADS = 'leader_election_master_status{name="graphpod-operator"}'
+WAITING = 'workqueue_depth{name="inferenceservice"}'
+WORKED_ON = 'controller_runtime_active_workers{controller="inferenceservice"}'
 GROUP = "rbac.authorization.k8s.io"
 
 
@@ -105,7 +109,7 @@ class Operator:
     user: str = USER
     namespaces: tuple[str, ...] = ()
     port: int = field(default_factory=free_port)
-    process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | Forked | None = None
     kubeconfig: Path | None = None
     arguments: tuple[str, ...] = ()
     lease_namespace: str = LEASES
@@ -114,8 +118,16 @@ class Operator:
     sources: tuple[Path, ...] = ()
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
 
-    def start(self) -> None:
-        command = [sys.executable, "-c", f"{self.before}\n{MAIN}"]
+    def start(self, *, whole: bool = False) -> None:
+        """`whole`: as a container starts it, with an interpreter of its own and all its imports. Otherwise a process
+        that has imported them is forked, unless the packages are others.
+        """
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(self.kubeconfig or self.cluster.token_kubeconfig(self.user)),
+            "POD_UID": self.uid,
+            **paths(self.sources),
+        }
         arguments = [
             "operator",
             "run",
@@ -131,18 +143,12 @@ class Operator:
             self.lease_namespace,
         ]
         arguments += [f"--namespace={namespace}" for namespace in self.namespaces] + list(self.arguments)
+        if not (whole or self.sources):
+            self.process = nursery().start(self.before, arguments, environment, self.log)
+            return
+        command = [sys.executable, "-c", f"{self.before}\n{MAIN}"]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, *arguments],
-                stdout=log,
-                stderr=log,
-                env={
-                    **os.environ,
-                    "KUBECONFIG": str(self.kubeconfig or self.cluster.token_kubeconfig(self.user)),
-                    "POD_UID": self.uid,
-                    **paths(self.sources),
-                },
-            )
+            self.process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log, env=environment)
 
     @property
     def runs(self) -> bool:
@@ -184,25 +190,21 @@ class Operator:
 
     def metric(self, series: str) -> float:
         """The value of one series, 0 when it is not there."""
-        for line in self.ask("/metrics")[1].splitlines():
-            if line.startswith(series + " "):
-                return float(line.rpartition(" ")[2])
-        return 0.0
+        return self.metrics(series)[0]
+
+    def metrics(self, *series: str) -> list[float]:
+        """The values of some series at one time, 0 of one that is not there."""
+        lines = (line.rpartition(" ") for line in self.ask("/metrics")[1].splitlines())
+        found = {name: value for name, _, value in lines}
+        return [float(found.get(one, 0.0)) for one in series]
 
     def leads(self) -> bool:
         """Whether it may write."""
-        return self.metric('leader_election_master_status{name="graphpod-operator"}') == 1
+        return self.metric(LEADS) == 1
 
     def idle(self) -> bool:
         """Whether it leads, no key waits and none is worked on."""
-        name = 'name="inferenceservice"'
-        controller = 'controller="inferenceservice"'
-        return (
-            self.ask("/readyz")[0] == 200
-            and self.leads()
-            and self.metric(f"workqueue_depth{{{name}}}") == 0
-            and self.metric(f"controller_runtime_active_workers{{{controller}}}") == 0
-        )
+        return self.ask("/readyz")[0] == 200 and self.metrics(LEADS, WAITING, WORKED_ON) == [1, 0, 0]
 
     def tail(self) -> str:
         """The log's last lines, as evidence."""

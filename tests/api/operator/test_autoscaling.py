@@ -106,7 +106,7 @@ def test_contract_6_eight_pods_that_pass_to_an_autoscaler_and_back_are_never_few
         eventually(place.reached("ScalingReady", "False", "AutoscalerIdle"))
         settled()
         assert (replicas(place), claimants(place)) == (8, {"graphpod-handover"})
-        place.kubectl("scale", "deployment", "demo", "--replicas=9")  # as its autoscaler does
+        place.scale(9)  # as its autoscaler does
         settled()
         assert replicas(place) == 9
         place.apply(replicas=8)
@@ -137,7 +137,7 @@ def test_an_autoscaled_service_begins_with_its_fewest_pods_and_has_a_budget_for_
     children = [write for write in audit.since(mark).by(USER).of(place.namespace).writes() if not write.subresource]
     assert len([write for write in children if write.resource != "events"]) == 7 + 2, "two for the hand-over"
     mark = audit.mark()
-    place.kubectl("delete", "hpa", "demo")
+    place.drop("horizontalpodautoscaler", "demo")
     eventually(lambda: place.names("horizontalpodautoscalers"))
     settled()
     written = [write.resource for write in audit.since(mark).by(USER).of(place.namespace).writes()]
@@ -149,7 +149,7 @@ def test_a_suspended_service_has_no_autoscaler_and_no_pod_and_resumes_with_its_f
 ) -> None:
     place.apply(replicas=1, **HPA)
     eventually(lambda: len(place.pods()) == 2)
-    place.kubectl("scale", "deployment", "demo", "--replicas=6")
+    place.scale(6)
     eventually(lambda: len(place.pods()) == 6)
     settled()  # the Deployment has its pods before it is handed over
     mark = audit.mark()
@@ -191,11 +191,11 @@ def test_contract_6_eight_pods_from_fixed_to_an_hpa_to_keda_to_fixed_are_never_f
         eventually(keda.reached("ScalingReady", "Unknown", "AutoscalerPending"))
         eventually(lambda: keda.names(kinds) == ["scaledobject.keda.sh/demo"])
         works = {"status": {"conditions": [{"type": "Ready", "status": "True", "message": "is ready"}]}}
-        keda.kubectl("patch", "scaledobject", "demo", "--subresource=status", "--type=merge", "-p", json.dumps(works))
+        keda.merge("scaledobject", "demo", works, "status")
         told = eventually(keda.reached("ScalingReady", "True", "Autoscaled"))
         assert told == "KEDA keeps 2 to 20 pods, 4 WaitingRequests each; spec.replicas is ignored"
         assert claimants(keda) == {"graphpod-handover"}
-        keda.kubectl("scale", "deployment", "demo", "--replicas=11")
+        keda.scale(11)
         keda.apply(replicas=8)
         eventually(lambda: keda.names(kinds) == [])
         eventually(lambda: claimants(keda) == {"graphpod"})
@@ -211,16 +211,16 @@ def test_a_paused_service_keeps_neither_its_autoscaler_nor_its_number_until_it_g
     keda.apply(**KEDA)
     eventually(lambda: keda.names("scaledobjects"))
     eventually(lambda: claimants(keda) == {"graphpod-handover"})
-    keda.kubectl("annotate", "gisvc", "demo", "graphpod.dev/paused=true")
+    keda.annotate("gisvc", "demo", {"graphpod.dev/paused": "true"})
     eventually(keda.reached("Accepted", "True", "Paused"))
     mark = audit.mark()
-    keda.kubectl("delete", "scaledobject", "demo")
+    keda.drop("scaledobject", "demo")
     keda.apply(replicas=8)
     eventually(lambda: keda.status()["observedGeneration"] == keda.get("gisvc", "demo")["metadata"]["generation"])
     written = {write.kind for write in audit.since(mark).by("user3").of(keda.namespace).writes()}
     assert written <= {"inferenceservices/status", "events", "leases"}
     assert (replicas(keda), keda.names("scaledobjects")) == (2, [])
-    keda.kubectl("annotate", "gisvc", "demo", "graphpod.dev/paused-")
+    keda.annotate("gisvc", "demo", {"graphpod.dev/paused": None})
     eventually(scales_to(keda, 8))
 
 

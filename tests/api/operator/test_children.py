@@ -140,9 +140,9 @@ def test_each_child_deleted_by_hand_is_made_again_in_one_write(
 def test_what_is_not_ours_to_decide_leads_to_no_write(quiet: Place, audit: Audit, settled: Callable[[], None]) -> None:
     """A foreign field on a child, a second identical apply, a label on the service."""
     mark = audit.mark()
-    quiet.kubectl("annotate", "service", "demo", "example.com/owner=me")
+    quiet.annotate("service", "demo", {"example.com/owner": "me"})
     quiet.apply()
-    quiet.kubectl("label", "gisvc", "demo", "team=a")
+    quiet.label("gisvc", "demo", {"team": "a"})
     settled()
     assert audit.since(mark).by(USER).of(quiet.namespace).writes() == ()
     assert quiet.get("service", "demo")["metadata"]["annotations"]["example.com/owner"] == "me"
@@ -189,7 +189,7 @@ def test_a_second_replica_brings_a_budget_and_its_end_takes_it_away(
     eventually(lambda: applied.names("poddisruptionbudgets") == ["poddisruptionbudget.policy/demo"])
     settled()  # the Deployment is written after the budget
     mark = audit.mark()
-    applied.kubectl("delete", "poddisruptionbudget", "demo")
+    applied.drop("poddisruptionbudget", "demo")
     eventually(lambda: applied.names("poddisruptionbudgets"))
     settled()
     assert _written(audit, mark, applied) == ["poddisruptionbudgets"]
@@ -203,7 +203,7 @@ def test_a_second_replica_brings_a_budget_and_its_end_takes_it_away(
 
 
 def test_deleting_the_service_leaves_no_object(applied: Place, eventually) -> None:
-    applied.kubectl("delete", "gisvc", "demo")
+    applied.remove()
     kinds = "deployments,replicasets,pods,services,configmaps,serviceaccounts,controllerrevisions,poddisruptionbudgets"
     eventually(lambda: applied.names(f"{kinds},gisvc") == [])
 

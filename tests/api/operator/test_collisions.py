@@ -108,7 +108,7 @@ def test_a_users_claim_of_the_same_name_is_no_collision(place: Place, operator: 
     before = place.get("pvc", "demo")
     place.apply()
     eventually(place.reached("Accepted", "True", "Accepted"))
-    place.kubectl("delete", "gisvc", "demo")
+    place.remove()
     eventually(lambda: place.names("deployments,services,configmaps,serviceaccounts") == [])
     assert place.get("pvc", "demo") == before
 
@@ -119,6 +119,6 @@ def test_a_service_goes_on_once_the_object_in_its_way_is_ours_no_more(
     place.kubectl("create", "serviceaccount", "demo")
     place.apply()
     eventually(place.reached("Accepted", "False", "NameCollision"))
-    place.kubectl("delete", "serviceaccount", "demo")
-    place.kubectl("label", "gisvc", "demo", "look=again")
+    place.drop("serviceaccount", "demo")
+    place.label("gisvc", "demo", {"look": "again"})
     eventually(place.reached("Accepted", "True", "Accepted"))

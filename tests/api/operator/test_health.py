@@ -65,7 +65,7 @@ def test_neither_quiet_time_nor_an_api_server_that_is_away_restarts_the_operator
     assert audit.since(mark).by(USER).writes().steady() == (), "nor is anything written"
 
     proxy.refuse()
-    place.kubectl("delete", "service", "demo")
+    place.drop("service", "demo")
     probed(behind, away)
     assert behind.ask("/readyz")[0] == 503, "it is told, where no restart follows"
     proxy.accept()

@@ -1,6 +1,5 @@
 """Two operators and one Lease: whatever befalls the leader, at no time do both write."""
 
-import json
 import signal
 import threading
 import time
@@ -26,6 +25,7 @@ FAILOVER_LIMIT = 20.0
 STILL = 20.0
 """Seconds for which a leader, or its API server, stands still: longer than a Lease binds."""
 USERS = ("user3", "user4")
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{LEASES}/leases/graphpod-operator"
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def pair(
             assert operator.process is not None
             operator.process.send_signal(signal.SIGCONT)
             operator.kill()
-        cluster.kubectl("delete", "lease", "graphpod-operator", "-n", LEASES)
+        cluster.delete(LEASE)
 
 
 WRONG = """
@@ -93,8 +93,8 @@ def busy(place: Place) -> Iterator[None]:
     stop = threading.Event()
 
     def undo() -> None:
-        while not stop.wait(0.1):
-            place.kubectl("scale", "deployment", "demo", "--replicas=3")
+        while not stop.wait(0.2):
+            place.scale(3)
 
     thread = threading.Thread(target=undo)
     thread.start()
@@ -114,8 +114,7 @@ def put_back(audit: Audit, mark: int, place: Place, user: str) -> Callable[[], b
 
 
 def lease_of(place: Place) -> dict[str, Any]:
-    found = json.loads(place.cluster.kubectl("get", "lease", "graphpod-operator", "-n", LEASES, "-o", "json"))
-    spec: dict[str, Any] = found["spec"]
+    spec: dict[str, Any] = place.cluster.read(LEASE)["spec"]
     return spec
 
 
@@ -165,7 +164,7 @@ def test_an_operator_that_is_killed_is_replaced_within_the_limit(
     mark = audit.mark()
     leader.kill()
     killed = time.time()
-    place.kubectl("scale", "deployment", "demo", "--replicas=3")
+    place.scale(3)
     eventually(lambda: bool(written(audit, mark, place).by(USERS[1])), timeout=2 * FAILOVER_LIMIT)
     first = written(audit, mark, place).by(USERS[1])[0]
     took = first.at - killed
@@ -182,9 +181,9 @@ def test_a_container_that_follows_a_killed_one_does_not_wait_for_its_lease(
     place.apply()
     eventually(place.reached("WorkloadAvailable", "False", "Starting"))
     leader.kill()
-    place.kubectl("delete", "service", "demo")
+    place.drop("service", "demo")
     mark, started = audit.mark(), time.time()
-    leader.start()
+    leader.start(whole=True)
     eventually(lambda: bool(written(audit, mark, place)))
     (write,) = written(audit, mark, place)[:1]
     record_property("figure: restart to the first write", f"{write.at - started:.1f} s")

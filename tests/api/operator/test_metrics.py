@@ -100,16 +100,16 @@ def test_every_metric_moves_in_a_run(
     weaker["graph"]["decode"] |= {"effective": "Disabled", "sizes": {}}
     admin_ports.tell(other, weaker)
     set_status(place.cluster, other, running(ready=True))
-    place.kubectl("scale", "deployment", "demo", "--replicas=3")
+    place.scale(3)
     eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 1)
     proxy.add(WatchError(500), Which(frozenset({Verb.WATCH})), Turn(times=1))
-    place.kubectl("label", "gisvc", "demo", "seen=yes")
+    place.label("gisvc", "demo", {"seen": "yes"})
     create(place, written(service("deep", **FIELDS["volume"](None)), nested(DEEP)))
 
     eventually(lambda: watched.has_moved(*(ROWS.keys() - CONSTANT.keys())), timeout=60)
     assert {name: watched.first[name] for name in CONSTANT} == CONSTANT
     assert watched.first.keys() == ROWS.keys()
-    place.kubectl("delete", "gisvc", "deep")  # one metric names objects, 64 at most, as long as they are there
+    place.remove("deep")  # one metric names objects, 64 at most, as long as they are there
     eventually(lambda: watched.names_nobody())
     for family in watched.families():
         for sample in family.samples:

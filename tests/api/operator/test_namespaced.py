@@ -25,7 +25,7 @@ def test_an_operator_of_one_namespace_needs_no_right_outside_it(
         small.start()
         place.apply()
         eventually(place.reached("WorkloadAvailable", "False", "Starting"))
-        place.kubectl("scale", "deployment", "demo", "--replicas=3")
+        place.scale(3)
         eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 1)
     finally:
         small.pause()

@@ -36,10 +36,9 @@ def test_a_monitor_comes_with_its_kind_is_put_back_and_goes_with_it(
     assert spec["podMetricsEndpoints"][0]["port"] == "admin"
 
     since = audit.mark()
-    change = json.dumps({"spec": {"podMetricsEndpoints": [{"port": "http"}]}})
-    place.kubectl("patch", "podmonitor", "demo", "--type=merge", "-p", change)
+    place.merge("podmonitor", "demo", {"spec": {"podMetricsEndpoints": [{"port": "http"}]}})
     eventually(lambda: place.get("podmonitor", "demo")["spec"] == spec)
-    place.kubectl("delete", "podmonitor", "demo")
+    place.drop("podmonitor", "demo")
     eventually(lambda: place.names("podmonitors"))  # there is none until the operator has heard of it
     eventually(lambda: place.get("podmonitor", "demo")["spec"] == spec)
     eventually(hasty.idle)

@@ -27,7 +27,7 @@ def test_drift_of_a_paused_service_is_left_until_it_goes_on(
     eventually(quiet.reached("Accepted", "True", "Paused"))
     settled()
     mark = audit.mark()
-    quiet.kubectl("delete", "service", "demo")
+    quiet.drop("service", "demo")
     settled()
     written = audit.since(mark).by(USER).of(quiet.namespace).writes()
     assert {request.kind for request in written} <= {"inferenceservices/status", "events"}

@@ -49,7 +49,7 @@ def test_what_is_added_reaches_the_pod_and_stays_without_a_write(
     eventually(lambda: place.status().get("replicas") == 1)
     settled()
     mark = audit.mark()
-    place.kubectl("label", "gisvc", "demo", "touched=yes")
+    place.label("gisvc", "demo", {"touched": "yes"})
     settled()
     assert audit.since(mark).by(USER).of(place.namespace).writes() == ()
     assert "the API server changed fields we applied" not in operator.log.read_text()

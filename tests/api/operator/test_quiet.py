@@ -4,7 +4,6 @@ All tests share one service with every kind of child, and an operator that lists
 """
 
 import itertools
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,14 +92,13 @@ class Scene:
         pods = self.place.pods(name)
         for pod in pods:
             admin_ports.tell(pod, report(pod))
-        names = [pod["metadata"]["name"] for pod in pods]
-        patch = json.dumps({"status": running(ready=True)})
-        self.place.kubectl("patch", "pod", *names, "--subresource=status", "--type=merge", "-p", patch)
+        for pod in pods:
+            set_status(self.place.cluster, pod, running(ready=True))
 
     def has_its_pods(self) -> bool:
         """Whether the pods of `whole` are its Deployment's; those of one that was deleted may be there for a while."""
         deployment = self.place.get("deployment", "whole")["metadata"]["uid"]
-        found = json.loads(self.place.kubectl("get", "replicasets", "-l", f"{LABEL}=whole", "-o", "json"))["items"]
+        found = self.place.all("replicaset", f"{LABEL}=whole")
         sets = {one["metadata"]["uid"] for one in found if _owner(one) == deployment}
         pods = self.place.pods("whole")
         return len(pods) == WHOLE["replicas"] and all(_owner(pod) in sets for pod in pods)
@@ -152,7 +150,7 @@ def test_from_create_to_ready_it_takes_few_writes_however_often_the_pods_are_ask
     children = [one for one in written if one.resource not in ("inferenceservices", "events")]
     assert sorted(one.resource for one in children) == sorted(kind.plural for kind in KINDS)
     assert len(written) <= CREATE_TO_READY, written.told()
-    scene.place.kubectl("delete", "gisvc", "fresh")
+    scene.place.remove("fresh")
 
 
 @pytest.mark.parametrize(
@@ -209,12 +207,12 @@ def test_where_all_is_in_order_nothing_is_written(settled: Scene) -> None:
     place = settled.place
     mark = settled.audit.mark()
     settled.resynced()
-    place.kubectl("label", "gisvc", "whole", "team=a")
-    place.kubectl("annotate", "service", "whole", "example.com/owner=me")
+    place.label("gisvc", "whole", {"team": "a"})
+    place.annotate("service", "whole", {"example.com/owner": "me"})
     place.apply("whole", **WHOLE)
     place.apply("unrelated", suspend=True)
     settled.eventually(lambda: len(place.names("deployments")) == 2)
-    place.kubectl("delete", "gisvc", "unrelated")
+    place.remove("unrelated")
     place.apply("unrelated", suspend=True)
     settled.eventually(place.reached("Ready", "False", "Suspended", "unrelated"))
     settled.resynced()

@@ -55,7 +55,7 @@ def test_the_operator_uses_what_it_was_granted_and_nothing_else(
     applied.apply(replicas=2)  # with a budget, which goes
     eventually(lambda: applied.names("poddisruptionbudgets"))
     eventually(applied.reached("WorkloadAvailable", "False", "Starting"))
-    applied.kubectl("delete", "service", "demo")  # a child that is made anew once its service was seen to be there
+    applied.drop("service", "demo")  # a child that is made anew once its service was seen to be there
     eventually(lambda: applied.names("services"))
     applied.apply(autoscaling={"max": 3, "target": 4})  # with an autoscaler, which goes
     eventually(lambda: applied.names("horizontalpodautoscalers"))

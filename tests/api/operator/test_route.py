@@ -33,8 +33,7 @@ def answer(place: Place, accepted: str, reason: str, message: str = "as it is") 
         for kind, (status, why, what) in told.items()
     ]
     parents = [{"parentRef": EDGE, "controllerName": "example.com/gateway", "conditions": conditions}]
-    patch = json.dumps({"status": {"parents": parents}})
-    place.kubectl("patch", "httproute", "demo", "--subresource=status", "--type=merge", "-p", patch)
+    place.merge("httproute", "demo", {"status": {"parents": parents}}, "status")
 
 
 def test_a_route_comes_with_its_kind_tells_what_the_gateway_says_and_goes(
@@ -93,11 +92,10 @@ def test_contract_9_a_route_that_is_changed_or_deleted_is_put_back_in_one_write(
     spec = place.get("httproute", "demo")["spec"]
     eventually(hasty.idle)
     mark = audit.mark()
-    change = json.dumps({"spec": {"hostnames": ["elsewhere.example.com"]}})
-    place.kubectl("patch", "httproute", "demo", "--type=merge", "-p", change)
+    place.merge("httproute", "demo", {"spec": {"hostnames": ["elsewhere.example.com"]}})
     eventually(lambda: place.get("httproute", "demo")["spec"] == spec)
     eventually(place.reached("RouteReady", "Unknown", "RoutePending"))  # of this form the gateway has said nothing
-    place.kubectl("delete", "httproute", "demo")
+    place.drop("httproute", "demo")
     eventually(lambda: place.names("httproutes"))  # there is none until the operator has heard of it
     eventually(lambda: place.get("httproute", "demo")["spec"] == spec)
     eventually(hasty.idle)
@@ -124,7 +122,7 @@ def test_what_is_made_has_the_servers_normal_form_so_that_nothing_is_written_twi
     mark = audit.mark()
     place.apply(networking={"route": route})
     eventually(place.reached("RouteReady", "Unknown", "RoutePending"), timeout=60)
-    place.kubectl("label", "gisvc", "demo", "touched=yes")
+    place.label("gisvc", "demo", {"touched": "yes"})
     place.apply(replicas=2, networking={"route": route})
     eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 2)
     eventually(hasty.idle)

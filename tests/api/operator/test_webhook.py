@@ -84,7 +84,7 @@ def apply(place: Place, **spec: Any) -> tuple[str, str]:
 
 def test_kubectl_apply_prints_what_explain_would_say(warner: Operator, place: Place, eventually) -> None:
     eventually.evidence.append(warner.tail)
-    eventually(lambda: "rule NoCuda" in apply(place, suspend=True)[1] or place.kubectl("delete", "gisvc", "demo") == "")
+    eventually(lambda: "rule NoCuda" in apply(place, suspend=True)[1] or place.remove())
     said, warned = apply(place, suspend=True, engine={"deterministic": True})
     assert "configured" in said
     assert "Warning: refused: spec.engine.deterministic: deterministic mode" in warned
