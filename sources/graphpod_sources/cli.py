@@ -20,7 +20,8 @@ from graphpod_sources.progress import Progress
 from graphpod_sources.report import termination
 from graphpod_sources.report.disk_rate import WORTH, disk_rate
 from graphpod_sources.report.server import Server
-from graphpod_sources.stores.choice import source_of
+from graphpod_sources.stores.allowed_hosts import EVERYTHING, AllowedHosts
+from graphpod_sources.stores.choice import check_authorities, source_of
 from graphpod_sources.uri import FORMS, parse
 
 LINES = 5.0
@@ -44,6 +45,7 @@ Credentials are files of --credentials, or environment variables of the same nam
   az://     AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN; AZURE_STORAGE_ENDPOINT
   https://  token, sent as a bearer token to that host only
   oci://    .dockerconfigjson; registries without TLS in OCI_PLAIN_HTTP
+Files of --credentials go to the service's own hosts and to those that the file hosts lists, token to the latter only.
 
 Exit codes:
    0  complete
@@ -73,7 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         uri = parse(options.uri)
         known = Credentials.read(options.credentials, os.environ)
-        source = source_of(uri, known, options.sha256, options.stall_seconds)
+        check_authorities(known, options.root)
+        allowed = AllowedHosts(EVERYTHING if options.allowed_hosts is None else tuple(options.allowed_hosts))
+        source = source_of(uri, known, options.sha256, options.stall_seconds, allowed)
         request = Request(
             uri,
             options.root,
@@ -184,6 +188,13 @@ def _parser() -> argparse.ArgumentParser:
         type=_name,
         metavar="NAME",
         help="folders that are in use and never removed",
+    )
+    parser.add_argument(
+        "--allowed-hosts",
+        nargs="*",
+        action="extend",
+        metavar="HOST",
+        help="hosts to connect to, HOST or HOST:PORT, redirects included; * stands for any text; default: all",
     )
     parser.add_argument(
         "--credentials", type=Path, default=credentials.FOLDER, metavar="DIR", help="default: %(default)s"

@@ -19,11 +19,13 @@ class Credentials:
     """What the Secret has. Nothing of it is in `repr`, in a message or in a log."""
 
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret: frozenset[str] = frozenset()
+    """The names that come from the Secret; the others are variables."""
 
     @classmethod
     def read(cls, folder: Path, environment: Mapping[str, str]) -> "Credentials":
         """Of the files in `folder`, then of the environment. Raises `Problem` for a file that cannot be read."""
-        values = dict(environment)
+        values, secret = dict(environment), set[str]()
         try:
             files = [file for file in folder.iterdir() if file.is_file()] if folder.is_dir() else []
             for file in files:
@@ -32,13 +34,19 @@ class Credentials:
                         Reason.Unauthorized, f"{file} has more than {LARGEST} bytes, no credential is as long"
                     )
                 values[file.name] = file.read_text("utf-8").strip()
+                secret.add(file.name)
         except (OSError, UnicodeDecodeError) as error:
             raise Problem(Reason.Unauthorized, f"{folder} cannot be read ({type(error).__name__})") from error
-        return cls(values)
+        return cls(values, frozenset(secret))
 
     def get(self, *names: str) -> str | None:
         """The first of these that is there and not empty."""
-        return next((self.values[name] for name in names if self.values.get(name)), None)
+        name = self.named(*names)
+        return self.values[name] if name is not None else None
+
+    def named(self, *names: str) -> str | None:
+        """Which of these is the first that is there and not empty."""
+        return next((name for name in names if self.values.get(name)), None)
 
     def registry(self, host: str) -> tuple[str, str] | None:
         """User and password for a registry, from `.dockerconfigjson`. Raises `Problem` when that is malformed."""

@@ -23,6 +23,8 @@ class Reason(StrEnum):
     BadUri = "BadUri"
     Unreachable = "Unreachable"
     ServerError = "ServerError"
+    SecretNotForHost = "SecretNotForHost"
+    HostNotAllowed = "HostNotAllowed"
 
 
 class Exit(IntEnum):
@@ -66,6 +68,8 @@ ROWS: dict[Reason, Row] = {
     Reason.BadUri: Row(False, "correct spec.model.uri; docs/how-to/model-sources.md lists the forms"),
     Reason.Unreachable: Row(True, "check DNS, egress policies and proxy variables of the Job's namespace"),
     Reason.ServerError: Row(True, "none: tried again later; if it stays, ask who runs the source"),
+    Reason.SecretNotForHost: Row(False, "whoever owns the Secret adds the host to its key hosts"),
+    Reason.HostNotAllowed: Row(False, "ask the operator's installer to add the host to allowed.sourceHosts"),
 }
 
 

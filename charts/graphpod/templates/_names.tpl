@@ -58,11 +58,11 @@ scaledObjects: ScaledObject
 httpRoutes: HTTPRoute
 {{- end }}
 
-{{/* Who may reach the pods of services, as JSON: the operator itself is always among those of admin. */}}
+{{/* Who may reach the pods of services and where downloads may go, as JSON: the operator itself is always among those of admin. */}}
 {{- define "graphpod.access" -}}
 {{- $namespace := dict "matchLabels" (dict "kubernetes.io/metadata.name" .Release.Namespace) }}
 {{- $pods := dict "matchLabels" (include "graphpod.selector" . | fromYaml) }}
 {{- $operator := dict "namespaceSelector" $namespace "podSelector" $pods }}
 {{- $admin := prepend .Values.networkPolicy.monitoring $operator }}
-{{- dict "http" .Values.networkPolicy.gateways "routes" .Values.networkPolicy.routeNamespaces "admin" $admin | toJson }}
+{{- dict "http" .Values.networkPolicy.gateways "routes" .Values.networkPolicy.routeNamespaces "admin" $admin "downloads" .Values.networkPolicy.downloads | toJson }}
 {{- end }}

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from graphpod_operator.api.names import FOLDER_LABEL, STORED_PREFIX
+from graphpod_operator.api.names import CLAIM_UID_ANNOTATION, FOLDER_LABEL, STORED_PREFIX
 from graphpod_operator.apply.claims import Claims
+from graphpod_operator.cache.child import Child
 from graphpod_operator.cache.claim import Claim, Stored
 from graphpod_operator.cache.fetch_report import FetchReport
 from graphpod_operator.cache.job import Job
@@ -19,12 +20,15 @@ from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
 from graphpod_operator.cache.store import Store
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_operator.kube.cluster import ApiError, Cluster
+from graphpod_operator.install.network_access import Access
+from graphpod_operator.kube.cluster import ApiError, Cluster, Conflict
 from graphpod_operator.kube.field_ownership import STORED_MANAGER
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan.desired_child import DesiredChild
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.plan.weights import Act, PlannedDownload, Weights
+from graphpod_operator.render.download_policy import download_policy
+from graphpod_operator.render.owner import Body
 from graphpod_operator.resolve.download import downloads
 
 log = logging.getLogger(__name__)
@@ -37,6 +41,8 @@ class DownloadWriter:
     cluster: Cluster
     store: Store
     claims: Claims
+    access: Access | None
+    """Where downloads may go; None: everywhere, and no NetworkPolicy is made."""
     beginning: set[tuple[str, str]] = field(default_factory=set)
     """Claims (namespace, name) for which a Job is being created."""
 
@@ -48,6 +54,8 @@ class DownloadWriter:
             wrote = True
         for one in weights.downloads:
             if one.act is Act.Nothing:
+                if one.live is not None and one.live.active:
+                    await self._guard(namespace, one, one.live.uid)
                 continue
             if one.act is Act.Record:
                 wrote = True
@@ -60,8 +68,8 @@ class DownloadWriter:
             self.beginning.add(place)
             try:
                 if one.act is Act.Replace and one.live is not None:
-                    await self._delete(one.live, "another Secret is to be tried")
-                if (stranger := await self._create(namespace, one.job, weights)) is not None:
+                    await self._delete(one.live, one.what)
+                if (stranger := await self._create(namespace, one, weights)) is not None:
                     return stranger
             finally:
                 self.beginning.discard(place)
@@ -103,8 +111,9 @@ class DownloadWriter:
         self.claims.take(Claim.of(raw))
         log.info("claim %s", "created" if uid is None else "changed", extra={"child": str(wanted)})
 
-    async def _create(self, namespace: str, wanted: DesiredChild, weights: Weights) -> Refused | None:
+    async def _create(self, namespace: str, one: PlannedDownload, weights: Weights) -> Refused | None:
         """Create a Job that is not there by a live look, or say whose it is."""
+        wanted = one.job
         if (raw := await self.cluster.get(Resource.Job, namespace, wanted.name)) is not None:
             live = Job.of(raw)
             self.store.observe(live)
@@ -113,16 +122,34 @@ class DownloadWriter:
         if weights.evicts:
             # folders that the Job may remove count as complete no longer: a Job finds out whether they are
             await self._write_stored(namespace, weights.name, lambda stored: _only(stored, weights.keep))
-        self.store.observe(Job.of(await self.cluster.apply(Resource.Job, wanted.to_apply(None), force=False)))
+        claim = await self.claims.read(namespace, one.download.claim)
+        body = _for_claim(wanted.body, claim.child.uid) if claim is not None else wanted.body
+        marked = DesiredChild.of(Resource.Job, body).to_apply(None)
+        made = Job.of(await self.cluster.apply(Resource.Job, marked, force=False))
+        self.store.observe(made)
         log.info("download begins", extra={"child": str(wanted)})
+        await self._guard(namespace, one, made.uid)
         return None
+
+    async def _guard(self, namespace: str, one: PlannedDownload, uid: str) -> None:
+        """Give a Job its NetworkPolicy. One of somebody else under its name stays."""
+        kind, name = Resource.NetworkPolicy, one.download.job
+        if self.access is None or self.store.child(kind, namespace, name) is not None:
+            return
+        body = download_policy(namespace, one.download, uid, one.hosts, self.access)
+        try:
+            raw = await self.cluster.apply(kind, DesiredChild.of(kind, body).to_apply(None), force=False)
+        except Conflict:
+            return
+        self.store.observe(Child.of(kind, raw))
 
     async def _record(self, namespace: str, one: PlannedDownload) -> None:
         """Write down that a folder is complete, then delete the Job."""
         assert one.live is not None  # a Job that is complete
         report = await self._last_words(one.live)
         uri, folder = one.download.uri.text, one.download.folder
-        done = Stored(uri, report.commit or "", report.done) if report is not None else Stored(uri)
+        commit, size = (report.commit or "", report.done) if report is not None else ("", 0)
+        done = Stored(uri, commit, size, one.live.claim_uid)
         await self._write_stored(namespace, one.download.claim, lambda stored: {**stored, folder: done})
         await self._delete(one.live, "the weights are complete")
 
@@ -159,6 +186,13 @@ class DownloadWriter:
         await self.cluster.delete(Resource.Job, job.namespace, job.name, job.uid)
         self.store.delete(job)
         log.info("Job deleted", extra={"child": f"Job {job.name}", "why": why})
+
+
+def _for_claim(job: Body, uid: str) -> Body:
+    """A Job that knows which claim it was created for, which is known once the claim exists."""
+    metadata = job["metadata"]
+    annotations = {**metadata["annotations"], CLAIM_UID_ANNOTATION: uid}
+    return {**job, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _only(stored: Mapping[str, Stored], keep: Collection[str]) -> Mapping[str, Stored]:

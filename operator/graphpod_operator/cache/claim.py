@@ -19,11 +19,14 @@ MOST_STORED = 512
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """One complete folder: its URI, the commit or digest that it holds, its size in bytes."""
+    """One complete folder: its URI, the commit or digest that it holds, its size in bytes, and the uid of the claim:
+    annotations also reach claims that are restored or applied again, and those are empty.
+    """
 
     uri: Annotated[str, msgspec.Meta(max_length=512)] = ""
     commit: Annotated[str, msgspec.Meta(max_length=128)] = ""
     bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 60)] = 0
+    claim: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
     @property
     def text(self) -> str:
@@ -31,12 +34,12 @@ class Stored(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
     @classmethod
-    def read(cls, text: str) -> Stored:
-        """What an annotation says; a text that somebody wrote by hand counts as the commit."""
+    def read(cls, text: str) -> Stored | None:
+        """What an annotation says; None of a text that the operator did not write."""
         try:
             return msgspec.json.decode(text, type=cls)
         except msgspec.MsgspecError:
-            return cls(commit=text[:128])
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,10 @@ class Claim:
     modes: tuple[str, ...]
     """Its access modes, in Kubernetes' words."""
     stored: Mapping[str, Stored]
-    """Its complete folders, by name."""
+    """Its complete folders, by name: those that were written down of this very claim."""
     storage: str | None = None
     """The size that it asks for, a quantity."""
+    storage_class: str | None = None
     goes_along: bool = False
     """Whether we made it go with its service: the owner that it has is ours to write."""
 
@@ -63,11 +67,13 @@ class Claim:
         """The projection of a claim."""
         annotations = raw["metadata"].get("annotations") or {}
         named = [(key, text) for key, text in sorted(annotations.items()) if key.startswith(STORED_PREFIX)]
-        spec = raw.get("spec") or {}
+        read = {key.removeprefix(STORED_PREFIX): Stored.read(text) for key, text in named[:MOST_STORED]}
+        spec, uid = raw.get("spec") or {}, raw["metadata"]["uid"]
         return cls(
             child=Child.of(Resource.PersistentVolumeClaim, raw),
             modes=tuple(spec.get("accessModes") or ()),
-            stored={key.removeprefix(STORED_PREFIX): Stored.read(text) for key, text in named[:MOST_STORED]},
+            stored={folder: one for folder, one in read.items() if one is not None and one.claim == uid},
             storage=((spec.get("resources") or {}).get("requests") or {}).get("storage"),
+            storage_class=spec.get("storageClassName"),
             goes_along=claims(raw, "metadata", "ownerReferences")[0],
         )

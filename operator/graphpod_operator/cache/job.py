@@ -8,9 +8,11 @@ import msgspec
 
 from graphpod_operator.api.names import (
     CLAIM_ANNOTATION,
+    CLAIM_UID_ANNOTATION,
     CREDENTIALS_VOLUME,
     FOLDER_LABEL,
     MANAGED_BY,
+    NEAR_ANNOTATION,
     SECRETS_ANNOTATION,
 )
 from graphpod_operator.api.status import MESSAGE_MAX
@@ -40,6 +42,10 @@ class Job:
     """Pods of it that failed."""
     secret: str = ""
     """The Secret that its pods mount; empty for none."""
+    claim_uid: str = ""
+    """Of the claim that it was created for."""
+    near: tuple[str, ...] = ()
+    """The services on whose pods' node its pods must run."""
     breach: str | None = None
     """Which bound it breaks; nothing but its metadata was read then."""
     key: None = None
@@ -65,12 +71,14 @@ class Job:
             ours=labels.get(MANAGED_BY[0]) == MANAGED_BY[1] and bool(folder and claim),
             folder=folder,
             claim=claim,
-            secrets=_secrets(annotations.get(SECRETS_ANNOTATION, "")),
+            secrets=_names(annotations.get(SECRETS_ANNOTATION, "")),
             deleting="deletionTimestamp" in metadata,
             complete="Complete" in held,
             failed=(failed.get("message") or failed.get("reason") or "")[:MESSAGE_MAX] if failed is not None else None,
             attempts=status.get("failed", 0),
             secret=_mounted(raw),
+            claim_uid=annotations.get(CLAIM_UID_ANNOTATION, ""),
+            near=_names(annotations.get(NEAR_ANNOTATION, "")),
             breach=raw.get(bounds.BREACH),
         )
 
@@ -82,7 +90,7 @@ def _mounted(raw: Raw) -> str:
     return name
 
 
-def _secrets(text: str) -> tuple[str, ...]:
+def _names(text: str) -> tuple[str, ...]:
     try:
         return msgspec.json.decode(text, type=tuple[str, ...])
     except msgspec.MsgspecError:

@@ -39,6 +39,7 @@ class Reason(Enum):
     PodTemplateInvalid = auto()
     NameCollision = auto()
     ClaimOfOneNode = auto()
+    CacheClaimImmutable = auto()
     KedaMissing = auto()
     PrometheusUnknown = auto()
     ApplyRefused = auto()
@@ -74,6 +75,8 @@ class Reason(Enum):
     DownloadBadUri = auto()
     DownloadUnreachable = auto()
     DownloadServerError = auto()
+    DownloadSecretNotForHost = auto()
+    DownloadHostNotAllowed = auto()
     # WorkloadAvailable
     Available = auto()
     Starting = auto()

@@ -35,7 +35,7 @@ from graphpod_operator.observe.warmup_poller import Warmups, answers, read_again
 from graphpod_operator.observe.warmup_report import NoReading, Reading
 from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
-from graphpod_operator.plan.folders_in_use import folders_in_use
+from graphpod_operator.plan.folders_in_use import claim_users, folders_in_use
 from graphpod_operator.plan.named_secrets import named_secrets
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
@@ -92,7 +92,7 @@ class Reconciler:
         self._collector = GarbageCollector(cluster, store, clock, self._applier)
         self._observer = Observer(warmups, store, meters, advisor, downloads)
         self._claims = Claims(cluster, clock)
-        self._downloads = DownloadWriter(cluster, store, self._claims)
+        self._downloads = DownloadWriter(cluster, store, self._claims, installed.access)
         self._writer = StatusWriter(cluster, store, clock, self._events, put_backs, meters)
 
     def reread(self, keys: Iterable[Key]) -> None:
@@ -194,6 +194,7 @@ class Reconciler:
             jobs=jobs,
             pods={job.uid: self._store.job_pods(job) for job in jobs},
             in_use=folders_in_use(self._store, namespace, asked[0].claim) if begins else frozenset(),
+            users=claim_users(self._store, namespace, asked[0].claim),
             secrets=named_secrets(self._store, namespace) if jobs else {},
             now=self._clock.timestamp(),
         )

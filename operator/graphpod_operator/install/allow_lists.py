@@ -1,8 +1,8 @@
-"""What services may use: lists of the operator's installer for volumes, Gateways, hostnames and images. Pure.
+"""What services may use: lists of the operator's installer for volumes, Gateways, hostnames, images and sources. Pure.
 
 The operator makes objects with its own rights. Without these lists a user with rights to InferenceServices alone would
-use those of the operator: for a hostPath volume, or a route through any Gateway under any hostname. A service that
-breaks a list is refused as a whole (Accepted=False, NotAllowed); what runs of it stays as it is.
+use those of the operator: for a hostPath volume, a route through any Gateway under any hostname, or a download from any
+host. A service that breaks a list is refused as a whole (Accepted=False, NotAllowed); what runs of it stays as it is.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from fnmatch import fnmatchcase
 
 from graphpod_operator.api.pod import Volume
 from graphpod_operator.api.spec import Spec
+from graphpod_operator.resolve.model_uri import ModelUri
+from graphpod_operator.resolve.source_hosts import source_hosts
 
 EVERYTHING = ("*",)
 RESTRICTED_VOLUMES = (
@@ -22,7 +24,14 @@ RESTRICTED_VOLUMES = (
 """The types of volume that pod-security `restricted` allows."""
 SHOWN = 80
 """Characters of a value in a message, so that the list has room behind it."""
-NAMES = {"volumeTypes": "volume_types", "gateways": "gateways", "hostnames": "hostnames", "images": "images"}
+NAMES = {
+    "volumeTypes": "volume_types",
+    "gateways": "gateways",
+    "hostnames": "hostnames",
+    "images": "images",
+    "sources": "sources",
+    "sourceHosts": "source_hosts",
+}
 """The lists by their names in JSON and in the chart's value `allowed`."""
 EXAMPLE = (
     '{"volumeTypes": ["emptyDir", "secret"], "gateways": ["edge/*"], "hostnames": ["*.example.com"], "images": ["*"]}'
@@ -47,11 +56,15 @@ class AllowLists:
     """Hostnames of spec.networking.route."""
     images: tuple[str, ...] = EVERYTHING
     """spec.engine.image, and the images of volumes. The operator's own engine images are always allowed."""
+    sources: tuple[str, ...] = EVERYTHING
+    """URIs of spec.model.uri and spec.engine.speculative.draftModel that are downloaded."""
+    source_hosts: tuple[str, ...] = EVERYTHING
+    """HOST or HOST:PORT that downloads connect to; the Job checks it too, for redirects."""
 
     @classmethod
     def read(cls, text: str) -> AllowLists:
-        """From JSON: {"volumeTypes": [type, …], "gateways": […], "hostnames": […], "images": […]}; a list that is
-        absent allows everything. Raises AllowedInvalid.
+        """From JSON: {"volumeTypes": [type, …], "gateways": […], …}, one list for each of `NAMES`; a list that is
+        absent allows everything. Raises AllowListsInvalid.
         """
         try:
             given = json.loads(text)
@@ -109,7 +122,42 @@ def _images(allowed: AllowLists, spec: Spec, _: str) -> Iterator[str]:
             yield _message(field, image, "images", allowed.images)
 
 
-_CHECKS: tuple[Callable[[AllowLists, Spec, str], Iterator[str]], ...] = (_volumes, _gateways, _hostnames, _images)
+def _sources(allowed: AllowLists, spec: Spec, _: str) -> Iterator[str]:
+    for field, uri in _downloads(spec):
+        if not _matches(uri.text, allowed.sources):
+            yield _message(field, uri.text, "sources", allowed.sources)
+
+
+def _source_hosts(allowed: AllowLists, spec: Spec, _: str) -> Iterator[str]:
+    if allowed.source_hosts == EVERYTHING:
+        return
+    entries = tuple(entry.lower() for entry in allowed.source_hosts)
+    for field, uri in _downloads(spec):
+        for one in source_hosts(uri, field, spec):
+            host = one.host.lower()
+            if not _matches(host, entries) and not _matches(f"{host}:{one.port}", entries):
+                yield _message(one.field, f"{host}:{one.port}", "sourceHosts", allowed.source_hosts)
+
+
+def _downloads(spec: Spec) -> Iterator[tuple[str, ModelUri]]:
+    """What a spec downloads, and the field that says so."""
+    if spec.model.cache is None:
+        return
+    speculative = spec.engine.speculative
+    draft = speculative.draft_model if speculative is not None else None
+    for field, text in (("spec.model.uri", spec.model.uri), ("spec.engine.speculative.draftModel", draft)):
+        if text is not None and (uri := ModelUri.parse(text)).is_download:
+            yield field, uri
+
+
+_CHECKS: tuple[Callable[[AllowLists, Spec, str], Iterator[str]], ...] = (
+    _volumes,
+    _gateways,
+    _hostnames,
+    _images,
+    _sources,
+    _source_hosts,
+)
 
 
 def types(volume: Volume) -> tuple[str, ...]:

@@ -1,9 +1,11 @@
-"""The folders of a claim that services use: what no download may remove. Pure, over the store."""
+"""Who uses a claim: the folders that no download may remove, and the services whose pods mount it. Pure, over the
+store.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -31,8 +33,26 @@ def folders_in_use(store: Store, namespace: str, claim: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def claim_users(store: Store, namespace: str, claim: str) -> tuple[str, ...]:
+    """The services of which pods have a node and mount this claim, by name."""
+    found = (service for service in store.services() if service.key.namespace == namespace)
+    return tuple(sorted(service.key.name for service in found if _mounts(store, service, claim)))
+
+
+def _mounts(store: Store, service: Service, claim: str) -> bool:
+    pods = [pod for pod in store.pods(service.key) if pod.placed and pod.gone is None]
+    return bool(pods) and any(claim in _claims(data[WORKLOAD]) for data in _memories(store, service))
+
+
 def _running(store: Store, service: Service, claim: str) -> Iterator[str]:
-    """The folders from which a service's pods run, by the memory of what they were made from."""
+    """The folders from which a service's pods run."""
+    for data in _memories(store, service):
+        if claim in _claims(data[WORKLOAD]):
+            yield from _MOUNTED.findall(data[ENGINE])
+
+
+def _memories(store: Store, service: Service) -> Iterator[Mapping[str, str]]:
+    """What a service's Deployment and pods were made from."""
     key = service.key
     deployment = store.child(Resource.Deployment, key.namespace, key.name)
     newest = f"{key.name}-{deployment.revision}" if deployment is not None else ""
@@ -41,10 +61,8 @@ def _running(store: Store, service: Service, claim: str) -> Iterator[str]:
         if child.kept is None or child.kept.trouble is not None:
             continue
         data = child.kept.data
-        if child.name != newest and config_hash(data[ENGINE].encode()) not in hashes:
-            continue
-        if claim in _claims(data[WORKLOAD]):
-            yield from _MOUNTED.findall(data[ENGINE])
+        if child.name == newest or config_hash(data[ENGINE].encode()) in hashes:
+            yield data
 
 
 class _Claim(msgspec.Struct):

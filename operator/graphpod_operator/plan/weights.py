@@ -4,7 +4,8 @@ A download is one Job for each (URI, version, claim), whichever services ask for
 changed. Where it ends well, the claim gets an annotation that names its folder, and the Job is deleted: the annotation
 alone says that weights are complete. A Job that failed stays, and with it its reason, until somebody deletes it or a
 service names a Secret that has not been tried. One whose container never ran is replaced when no service names its
-Secret any more.
+Secret any more, or when it waits for a node and the pods that hold its claim have left it or come to another. One of
+an earlier claim of the same name is replaced once it has ended: the claim is empty.
 
 One Job at a time uses a claim: a Job knows since its creation which folders it may not remove, so what another
 download brings meanwhile would not be among them.
@@ -30,6 +31,7 @@ from graphpod_operator.render.download_job import download_job, secret_name
 from graphpod_operator.render.owner import Owner
 from graphpod_operator.render.weights_claim import access_mode, fitted, weights_claim
 from graphpod_operator.resolve.download import Download, downloads
+from graphpod_operator.resolve.source_hosts import SourceHost, source_hosts
 
 SHARED_MODES = ("ReadWriteMany", "ReadOnlyMany")
 """Access modes with which pods of several nodes mount one claim."""
@@ -40,6 +42,8 @@ FAILURE = "Download"
 NEXT_STEP = ". Next step: "
 """What its message goes on with: our own step follows instead, which names the Job."""
 
+MOST_NEAR = 32
+"""Services that a Job's affinity names."""
 CORRECT = "create or correct them, then: kubectl -n NAMESPACE delete job"
 """What to do about a pod that lacks something it mounts; the Job's name follows."""
 
@@ -51,7 +55,7 @@ class Act(Enum):
     Create = auto()
     """Create its Job."""
     Replace = auto()
-    """Delete a Job that failed or never ran, and create it again with another Secret."""
+    """Delete a Job that failed or never ran, and create it again as it is wanted now."""
     Record = auto()
     """Write down at the claim that the folder is complete, and delete the Job."""
 
@@ -69,6 +73,8 @@ class WeightsSeen:
     """Folders of the service's claim that services use."""
     secrets: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The Secrets that services name for a Job, by its name; empty stands for none."""
+    users: tuple[str, ...] = ()
+    """The services of which pods mount the service's claim now."""
     now: str = ""
     """The time (RFC 3339); empty where nothing is to be judged by it."""
 
@@ -82,6 +88,8 @@ class PlannedDownload:
     reason: Reason
     what: str
     job: DesiredChild
+    hosts: tuple[SourceHost, ...]
+    """Where its Job has to go."""
     live: Job | None = None
     pod: Pod | None = None
     """The newest pod of its Job."""
@@ -121,7 +129,9 @@ def weights(owner: Owner, written: Raw, seen: WeightsSeen | None) -> Weights | R
     claim = known.claims.get(owner.claim)
     body = weights_claim(owner)
     if body is not None and claim is not None:
-        body = fitted(body, claim.storage, claim.modes)
+        if (changed := _other_class(owner, claim)) is not None:
+            return Refused(Reason.CacheClaimImmutable, changed)
+        body = fitted(body, claim.storage, claim.modes, claim.storage_class)
     wanted = DesiredChild.of(Resource.PersistentVolumeClaim, body) if body is not None else None
     if wanted is not None and claim is not None and claim.maker != owner.name:
         what = f"PersistentVolumeClaim {owner.namespace}/{owner.claim} exists and is not made by graphpod"
@@ -142,6 +152,16 @@ def weights(owner: Owner, written: Raw, seen: WeightsSeen | None) -> Weights | R
         keep=keep,
         evicts=wanted is not None,
     )
+
+
+def _other_class(owner: Owner, claim: Claim) -> str | None:
+    """That the spec asks for another class than its claim has, which no claim changes."""
+    cache = owner.spec.model.cache
+    asked = cache.storage_class_name if cache is not None else None
+    if asked is None or asked == claim.storage_class or claim.maker != owner.name:
+        return None
+    named = f"PersistentVolumeClaim {owner.claim} has class {claim.storage_class or 'none'}"
+    return f"{named}, and spec.model.cache.storageClassName is {asked}"
 
 
 def _differs(owner: Owner, wanted: DesiredChild, claim: Claim | None) -> bool:
@@ -182,14 +202,22 @@ def _one_at_a_time(planned: Iterable[PlannedDownload]) -> Iterator[PlannedDownlo
         yield one
 
 
-def _job(owner: Owner, download: Download, keep: frozenset[str], tried: tuple[str, ...] = ()) -> DesiredChild:
-    return DesiredChild.of(Resource.Job, download_job(owner, download, keep, tried))
+def _job(
+    owner: Owner, download: Download, keep: frozenset[str], tried: tuple[str, ...] = (), near: tuple[str, ...] = ()
+) -> DesiredChild:
+    return DesiredChild.of(Resource.Job, download_job(owner, download, keep, tried, near))
+
+
+def _near(claim: Claim | None, seen: WeightsSeen) -> tuple[str, ...]:
+    """The services whose pods hold a claim that one node mounts."""
+    if claim is None or set(claim.modes).intersection(SHARED_MODES):
+        return ()
+    return seen.users[:MOST_NEAR]
 
 
 def _unseen(owner: Owner, download: Download, keep: frozenset[str]) -> PlannedDownload:
-    return PlannedDownload(
-        download, Act.Nothing, Reason.Downloading, "", _job(owner, download, keep), stored=Stored(download.uri.text)
-    )
+    done = Stored(download.uri.text)
+    return PlannedDownload(download, Act.Nothing, Reason.Downloading, "", _job(owner, download, keep), (), stored=done)
 
 
 def _planned(
@@ -203,13 +231,15 @@ def _planned(
     """One download, as things stand."""
     live = next((job for job in seen.jobs if job.name == download.job), None)
     pods = seen.pods.get(live.uid, ()) if live is not None else ()
-    job = _job(owner, download, keep, _tried(live, pods) if live is not None else ())
+    near = _near(claim, seen)
+    job = _job(owner, download, keep, _tried(live, pods) if live is not None else (), near)
+    hosts = source_hosts(download.uri, "spec.model.uri", owner.spec)
     pod = next(reversed(pods), None)
     active = (one for one in seen.jobs if one.claim == download.claim and one.active)
     other = next((one for one in active if one.name != download.job), None)
 
     def planned(act: Act, reason: Reason, what: str, stored: Stored | None = None) -> PlannedDownload:
-        return PlannedDownload(download, act, reason, what, job, live, pod, stored)
+        return PlannedDownload(download, act, reason, what, job, hosts, live, pod, stored)
 
     if claim is not None and (stored := claim.stored.get(download.folder)) is not None:
         return planned(Act.Nothing, Reason.Downloading, "", stored)
@@ -225,12 +255,18 @@ def _planned(
         return planned(Act.Create, Reason.Downloading, f"Job {download.job} is being created")
     if live.deleting:
         return planned(Act.Nothing, Reason.Downloading, f"the earlier Job {live.name} is being deleted")
+    again = f"Job {live.name} is created again"
+    if claim is not None and live.claim_uid not in ("", claim.child.uid) and not live.active:
+        act = Act.Replace if other is None else Act.Nothing
+        return planned(act, Reason.Downloading, f"{again}: its {named} was another one")
     if live.complete:
         return planned(Act.Record, Reason.Downloading, f"{download.uri.text} is downloaded")
     if live.failed is None:
         asked = seen.secrets.get(download.job, frozenset()) | {secret_name(owner)}
         if other is None and _never_ran(live, pods) and live.secret not in asked:
-            return planned(Act.Replace, Reason.Downloading, f"Job {live.name} is created again with another Secret")
+            return planned(Act.Replace, Reason.Downloading, f"{again} with another Secret")
+        if other is None and _never_ran(live, pods) and pod is not None and _misplaced(live, near, pod, seen.now):
+            return planned(Act.Replace, Reason.Downloading, f"{again}: the pods with its claim are on another node")
         return planned(Act.Nothing, *_under_way(download, live, pod, seen.now))
     reason, what = _failure(live, pods)
     retry = Act.Replace if other is None and secret_name(owner) not in live.secrets else Act.Nothing
@@ -240,6 +276,12 @@ def _planned(
 def _never_ran(job: Job, pods: tuple[Pod, ...]) -> bool:
     """Whether a Job that is under way has pods of which none has got as far as its container."""
     return job.active and job.attempts == 0 and bool(pods) and not any(pod.ran for pod in pods)
+
+
+def _misplaced(job: Job, near: tuple[str, ...], pod: Pod, now: str) -> bool:
+    """Whether a pod that cannot begin was sent to pods that are gone, or to another node than those that are there."""
+    waits = pod.scheduling is not None or bool(now and (pod.unprepared_seconds(now) or 0.0) >= PREPARED_SECONDS)
+    return waits and job.near != near and not set(job.near).intersection(near)
 
 
 def _tried(job: Job, pods: tuple[Pod, ...]) -> tuple[str, ...]:
@@ -252,7 +294,11 @@ def _under_way(download: Download, job: Job, pod: Pod | None, now: str) -> tuple
     if pod is None:
         return Reason.Downloading, f"Job {job.name} has no pod yet"
     if pod.scheduling is not None:
-        return Reason.DownloadPending, f"pod {pod.name} has no node: {_one_part(pod.scheduling)}"
+        what = f"pod {pod.name} has no node: {_one_part(pod.scheduling)}"
+        if not job.near:
+            return Reason.DownloadPending, what
+        held = f"{what} (it must run on the node of {', '.join(job.near)}, where ReadWriteOnce claim {job.claim} is)"
+        return Reason.DownloadPending, f"{held}; make room on that node, or use a claim that is ReadWriteMany"
     if pod.waiting is not None and pod.waiting[0] not in _PREPARING:
         detail = _one_part(": ".join(filter(None, pod.waiting)))
         return Reason.DownloadPending, f"pod {pod.name} waits: {detail}"

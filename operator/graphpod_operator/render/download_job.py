@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from graphpod_operator.api import quantity
 from graphpod_operator.api.names import (
@@ -12,14 +12,17 @@ from graphpod_operator.api.names import (
     FETCH_CONTAINER,
     FOLDER_LABEL,
     MANAGED_BY,
+    NEAR_ANNOTATION,
     SECRETS_ANNOTATION,
 )
+from graphpod_operator.install.allow_lists import EVERYTHING
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render.owner import Body, Owner
 from graphpod_operator.render.pod import placement, pod_template
 from graphpod_operator.render.pod.container import ADMIN_PORT, without_empty
 from graphpod_operator.render.pod.security import pod_security
 from graphpod_operator.resolve.download import Download
+from graphpod_operator.resolve.source_hosts import settings
 
 COMMAND = "graphpod-fetch"
 ROOT = "/models"
@@ -28,19 +31,24 @@ CREDENTIALS = "/etc/graphpod/credentials"
 NOT_WORTH_ANOTHER_TRY = (2, 65)
 """Exit codes of a download that would fail again: an argument it does not know, and a reason that stays."""
 RETRIES = 6
-PASSED_ON = (
-    "HF_", "AWS_", "GOOGLE_", "AZURE_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
-    "no_proxy", "OCI_PLAIN_HTTP", "SSL_CERT_FILE",
-)  # fmt: skip
-"""Beginnings of the variables of spec.podTemplate.env that a download gets, too: endpoints, regions, proxies."""
+INSTANCE_LABEL = "app.kubernetes.io/instance"
+"""Of a service's pods: its name."""
+HOSTNAME_LABEL = "kubernetes.io/hostname"
 RESOURCES = {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "4Gi"}}
 """Of a download: it holds some parts of files in memory, whatever the size of the model."""
 SCRATCH = "1Gi"
 
 
-def download_job(owner: Owner, download: Download, keep: Iterable[str], tried: Iterable[str] = ()) -> Body:
+def download_job(
+    owner: Owner,
+    download: Download,
+    keep: Iterable[str],
+    tried: Iterable[str] = (),
+    near: Sequence[str] = (),
+) -> Body:
     """The Job of a download as `owner` is the first to ask for it. `keep` are the folders of the claim that stay where
-    others are removed for lack of space, `tried` the Secrets with which it failed before.
+    others are removed for lack of space, `tried` the Secrets with which it failed before, `near` the services whose
+    pods hold the claim on one node.
     """
     secret = secret_name(owner)
     labels = {
@@ -59,6 +67,7 @@ def download_job(owner: Owner, download: Download, keep: Iterable[str], tried: I
             "annotations": {
                 CLAIM_ANNOTATION: download.claim,
                 SECRETS_ANNOTATION: json.dumps(sorted({*tried, secret})),
+                **({NEAR_ANNOTATION: json.dumps(near)} if near else {}),
             },
         },
         "spec": {
@@ -79,7 +88,7 @@ def download_job(owner: Owner, download: Download, keep: Iterable[str], tried: I
             },
             "template": {
                 "metadata": {"labels": labels},
-                "spec": _pod(owner, download, keep, secret),
+                "spec": _pod(owner, download, keep, secret, near),
             },
         },
     }
@@ -91,10 +100,12 @@ def secret_name(owner: Owner) -> str:
     return ref.name if ref is not None else ""
 
 
-def _pod(owner: Owner, download: Download, keep: Iterable[str], secret: str) -> Body:
+def _pod(owner: Owner, download: Download, keep: Iterable[str], secret: str, near: Sequence[str]) -> Body:
     spec, fields = owner.spec, placement.fields(owner)
     # the node chosen here may decide where the claim's volume is made: it must be one that the service's pods may use
     affinity = {name: terms for name, terms in fields["affinity"].items() if name == "nodeAffinity"}
+    if near:
+        affinity["podAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [_on_the_node_of(near)]}
     mounts: list[Body] = [{"name": "models", "mountPath": ROOT}, {"name": "tmp", "mountPath": "/tmp"}]
     volumes: list[Body] = [
         {"name": "models", "persistentVolumeClaim": {"claimName": download.claim}},
@@ -117,11 +128,7 @@ def _pod(owner: Owner, download: Download, keep: Iterable[str], secret: str) -> 
                     "command": [COMMAND, *_arguments(owner, download, keep)],
                     "env": [
                         {"name": "HOME", "value": "/tmp"},
-                        *(
-                            pod_template.variable(one)
-                            for one in spec.pod_template.env
-                            if one.name.startswith(PASSED_ON)
-                        ),
+                        *map(pod_template.variable, settings(spec)),
                     ],
                     "ports": [{"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"}],
                     "resources": RESOURCES,
@@ -145,11 +152,19 @@ def _pod(owner: Owner, download: Download, keep: Iterable[str], secret: str) -> 
     )
 
 
+def _on_the_node_of(services: Sequence[str]) -> Body:
+    """One node mounts a ReadWriteOnce claim: anywhere else the Job's pod would wait for its volume for ever."""
+    pods = {"key": INSTANCE_LABEL, "operator": "In", "values": [*services]}
+    return {"labelSelector": {"matchExpressions": [pods]}, "topologyKey": HOSTNAME_LABEL}
+
+
 def _arguments(owner: Owner, download: Download, keep: Iterable[str]) -> list[str]:
     cache = owner.spec.model.cache
     arguments = [download.uri.text, "--root", ROOT, "--folder", download.folder, "--port", str(ADMIN_PORT)]
     if download.uri.version:
         arguments += ["--sha256", download.uri.version]
+    if (hosts := owner.installed.allowed.source_hosts) != EVERYTHING:
+        arguments += ["--allowed-hosts", *hosts]
     if cache is not None and cache.size is not None:
         arguments += ["--size", str(quantity.whole(cache.size))]
         if kept := sorted({*keep} - {download.folder}):

@@ -29,12 +29,15 @@ def weights_claim(owner: Owner) -> Body | None:
     return body
 
 
-def fitted(body: Body, storage: str | None, modes: Sequence[str]) -> Body:
-    """The body for a claim that exists, with what it asks for now: no claim shrinks, and none changes its modes."""
+def fitted(body: Body, storage: str | None, modes: Sequence[str], storage_class: str | None) -> Body:
+    """The body for a claim that exists, with what it asks for now: no claim shrinks, and none changes its modes or its
+    class.
+    """
     spec = body["spec"]
     larger = storage is not None and _at_least(storage, spec["resources"]["requests"]["storage"])
     resources = {"requests": {"storage": storage}} if larger else spec["resources"]
-    return {**body, "spec": {**spec, "accessModes": [*modes] or spec["accessModes"], "resources": resources}}
+    fixed = {"storageClassName": storage_class} if storage_class is not None else {}
+    return {**body, "spec": {**spec, "accessModes": [*modes] or spec["accessModes"], "resources": resources, **fixed}}
 
 
 def _at_least(live: str, wanted: str) -> bool:

@@ -5,6 +5,7 @@ parse each network read in Python, and weights are gigabytes.
 """
 
 import http.client
+import ipaddress
 import json
 import re
 import ssl
@@ -20,6 +21,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from graphpod_sources.names import shown, size
 from graphpod_sources.problem import Problem, Reason
+from graphpod_sources.stores.allowed_hosts import ALL, AllowedHosts
 from graphpod_sources.stores.proxies import proxy_for
 
 REDIRECTS = 5
@@ -48,6 +50,9 @@ STATUSES = {
     451: Reason.NotFound,
 }
 """Reason of an HTTP status; of one that is not here, ServerError."""
+_HOST = re.compile(r"[A-Za-z0-9._:-]+")
+_PLAIN = re.compile(r"[!-\[\]-~]+")
+"""Printable, and no backslash."""
 Judge = Callable[["Reply"], Problem]
 Origin = tuple[str, str, int]
 """Scheme, host and port."""
@@ -155,7 +160,8 @@ def transport(where: str) -> Iterator[None]:
 class Http:
     """Connections of one fetch, safe from any thread. Proxies and certificates by the usual variables."""
 
-    def __init__(self, stall_seconds: float) -> None:
+    def __init__(self, stall_seconds: float, allowed: AllowedHosts = ALL) -> None:
+        self._allowed = allowed
         self._connect, self._read = min(CONNECT, stall_seconds), min(READ, stall_seconds)
         self._tls = ssl.create_default_context()  # the system's authorities, or those of SSL_CERT_FILE
         self._idle: dict[Origin, list[http.client.HTTPConnection]] = defaultdict(list)
@@ -251,7 +257,10 @@ class Http:
 
     def _connection(self, key: Origin) -> http.client.HTTPConnection:
         scheme, host, port = key
+        self._allowed.check(host, port)
         proxy = proxy_for(scheme, host)
+        if proxy is not None:
+            self._allowed.check(proxy.host, proxy.port)
         to, at = (proxy.host, proxy.port) if proxy else (host, port)
         if scheme == "http":
             return http.client.HTTPConnection(to, at, timeout=self._connect)
@@ -268,7 +277,8 @@ def origin(url: str) -> Origin:
         scheme, host, port = parts.scheme, parts.hostname, parts.port
     except ValueError as error:
         raise Problem(Reason.BadUri, f"{shown(address(url))} is no address ({error})") from error
-    if scheme not in PORTS or not host or not host.isascii():
+    # Clients differ in where a host ends, at a backslash for one: the host that is judged must be the one that is met.
+    if scheme not in PORTS or not host or not _HOST.fullmatch(host) or not _PLAIN.fullmatch(parts.netloc):
         raise Problem(Reason.BadUri, f"{shown(address(url))} is no address of HTTP")
     return scheme, host, port or PORTS[scheme]
 
@@ -289,5 +299,15 @@ def _next(here: str, location: str) -> str:
         raise Problem(
             Reason.BadUri, f"{address(here)}: redirects to {shown(address(there))}, and only https:// is followed"
         )
-    origin(there)
+    host = origin(there)[1]
+    if host != origin(here)[1] and _of_the_node(host):
+        raise Problem(Reason.BadUri, f"{address(here)}: redirects to {host}, where a node keeps its own metadata")
     return there
+
+
+def _of_the_node(host: str) -> bool:
+    """Whether an address is link-local: clouds answer there with the node's credentials."""
+    try:
+        return ipaddress.ip_address(host).is_link_local
+    except ValueError:
+        return False

@@ -15,7 +15,10 @@ from graphpod_sources.credentials import Credentials
 from graphpod_sources.listing import MOST_FILES, Listing, RemoteFile
 from graphpod_sources.names import safe, shown
 from graphpod_sources.problem import Problem, Reason
-from graphpod_sources.stores.http import STATUSES
+from graphpod_sources.stores import secret_hosts
+from graphpod_sources.stores.allowed_hosts import ALL, AllowedHosts
+from graphpod_sources.stores.http import STATUSES, origin
+from graphpod_sources.stores.proxies import proxy_for
 from graphpod_sources.uri import ModelUri, Scheme
 
 if TYPE_CHECKING:
@@ -30,6 +33,10 @@ AWS_ROLES = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
 """Variables by which a cluster gives a pod a role."""
+GOOGLE_ROLES = ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_BEARER_TOKEN", "GOOGLE_SKIP_SIGNATURE")
+AZURE_ROLES = ("AZURE_FEDERATED_TOKEN_FILE", "AZURE_CLIENT_SECRET", "AZURE_SKIP_SIGNATURE")
+AZURE_HOSTS = re.compile(r"[a-z0-9]{3,24}\.blob\.core\.windows\.net")
+"""All accounts: what a role sends there, Azure alone receives."""
 KINDS: tuple[tuple[type[Exception], Reason], ...] = (
     (exceptions.NotFoundError, Reason.NotFound),
     (exceptions.PermissionDeniedError, Reason.Unauthorized),
@@ -49,13 +56,37 @@ SAID: tuple[tuple[str, Reason], ...] = (
     ("redential", Reason.Unauthorized),
 )
 """What the text of the library's general error has, in this order, where it names no HTTP status."""
+REGION = re.compile(r"[a-z0-9-]{1,32}")
+ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
+OWN: Mapping[Scheme, tuple[tuple[str, ...], tuple[str, ...], re.Pattern[str]]] = {
+    Scheme.S3: (
+        ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+        ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+        re.compile(r"s3(\.dualstack)?(\.[a-z]{2}(-[a-z]+)+-[0-9])?\.amazonaws\.com(\.cn)?"),
+    ),
+    Scheme.Google: (
+        ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY"),
+        ("GOOGLE_BASE_URL",),
+        re.compile(r"storage\.googleapis\.com"),
+    ),
+    Scheme.Azure: (
+        ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN", "SAS_TOKEN"),
+        ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME"),
+        secret_hosts.NO_HOST,
+    ),
+}
+"""By scheme: the keys that are credentials, those that name the endpoint, and the service's own hosts. An account of
+Azure is a host: where a variable names it, the Secret has to say so.
+"""
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 
 
 class Objects:
     """Objects of one bucket or container below a prefix."""
 
-    def __init__(self, uri: ModelUri, credentials: Credentials, stall_seconds: float) -> None:
+    def __init__(
+        self, uri: ModelUri, credentials: Credentials, stall_seconds: float, allowed: AllowedHosts = ALL
+    ) -> None:
         self._uri = uri
         self._prefix = f"{uri.folder}/" if uri.folder else ""
         authorities = credentials.get("SSL_CERT_FILE")
@@ -70,6 +101,13 @@ class Objects:
             # Tries and waits are Patience's, which has one deadline for all.
             "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
         }
+        scheme, host, port = origin(where := ENDPOINTS[uri.scheme](credentials))
+        allowed.check(host, port)
+        if (proxy := proxy_for(scheme, host)) is not None:
+            allowed.check(proxy.host, proxy.port)
+        keys, named, own = OWN[uri.scheme]
+        if credentials.named(*named) not in credentials.secret:
+            secret_hosts.check(credentials, keys, where, own)
         try:
             self._store: Store = _STORES[uri.scheme](uri.place, credentials, options)
         except (ValueError, exceptions.BaseError) as error:
@@ -150,17 +188,55 @@ def _certificates(file: str) -> bytes:
         ) from error
 
 
+def _s3_endpoint(credentials: Credentials) -> str:
+    named = credentials.get(*OWN[Scheme.S3][1])
+    return named or f"https://s3.{_region(credentials)}.amazonaws.com"
+
+
+def _region(credentials: Credentials) -> str:
+    """It is part of a host's name."""
+    region = credentials.get("AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1"
+    if not REGION.fullmatch(region):
+        raise Problem(Reason.BadUri, f"AWS_REGION is {shown(region)}", next_step="name a region, such as us-east-1")
+    return region
+
+
+def _google_endpoint(credentials: Credentials) -> str:
+    return credentials.get(*OWN[Scheme.Google][1]) or "https://storage.googleapis.com"
+
+
+def _azure_endpoint(credentials: Credentials) -> str:
+    account = _account(credentials)
+    return credentials.get("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT") or f"https://{account}.blob.core.windows.net"
+
+
+def _account(credentials: Credentials) -> str:
+    """It is part of a host's name."""
+    account = credentials.get("AZURE_STORAGE_ACCOUNT_NAME")
+    if account is None or not ACCOUNT.fullmatch(account):
+        raise Problem(
+            Reason.Unauthorized,
+            "no storage account is given" if account is None else "its storage account has no valid name",
+            next_step="put AZURE_STORAGE_ACCOUNT_NAME, and for a private container AZURE_STORAGE_ACCOUNT_KEY or "
+            "AZURE_STORAGE_SAS_TOKEN, into the Secret of spec.model.secretRef",
+        )
+    return account
+
+
+def _role(credentials: Credentials, endpoint: str, own: re.Pattern[str], *names: str) -> bool:
+    """Whether the pod's role is used: where the cluster gives one, and never for an endpoint of a stranger."""
+    return credentials.named(*names) is not None and secret_hosts.allows(credentials, endpoint, own)
+
+
 def _s3(bucket: str, credentials: Credentials, options: Mapping[str, Any]) -> S3Store:
     key, secret = credentials.get("AWS_ACCESS_KEY_ID"), credentials.get("AWS_SECRET_ACCESS_KEY")
-    region = credentials.get("AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1"
-    given: dict[str, Any] = {"region": region}
-    if endpoint := credentials.get("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
-        given["endpoint"] = endpoint
+    endpoint = _s3_endpoint(credentials)
+    given: dict[str, Any] = {"region": _region(credentials), "endpoint": endpoint}
     if key and secret:
         given |= {"access_key_id": key, "secret_access_key": secret}
         if token := credentials.get("AWS_SESSION_TOKEN"):
             given["session_token"] = token
-    elif not credentials.get("AWS_SKIP_SIGNATURE", *AWS_ROLES):
+    elif not _role(credentials, endpoint, OWN[Scheme.S3][2], "AWS_SKIP_SIGNATURE", *AWS_ROLES):
         given["skip_signature"] = True  # a public bucket; no node's own role without a word
     return S3Store(bucket, **given, **options)
 
@@ -172,7 +248,7 @@ def _google(bucket: str, credentials: Credentials, options: Mapping[str, Any]) -
         given["service_account_key"] = account
     elif account:
         given["service_account"] = account
-    elif not credentials.get("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_BEARER_TOKEN", "GOOGLE_SKIP_SIGNATURE"):
+    elif not _role(credentials, _google_endpoint(credentials), OWN[Scheme.Google][2], *GOOGLE_ROLES):
         given["skip_signature"] = True
     if base := credentials.get("GOOGLE_BASE_URL"):
         given["base_url"] = base
@@ -180,26 +256,23 @@ def _google(bucket: str, credentials: Credentials, options: Mapping[str, Any]) -
 
 
 def _azure(container: str, credentials: Credentials, options: Mapping[str, Any]) -> AzureStore:
-    account = credentials.get("AZURE_STORAGE_ACCOUNT_NAME")
-    if account is None:
-        raise Problem(
-            Reason.Unauthorized,
-            f"az://{container}: no storage account is given",
-            next_step="put AZURE_STORAGE_ACCOUNT_NAME, and for a private container AZURE_STORAGE_ACCOUNT_KEY or "
-            "AZURE_STORAGE_SAS_TOKEN, into the Secret of spec.model.secretRef",
-        )
-    given: dict[str, Any] = {"account_name": account}
+    given: dict[str, Any] = {"account_name": _account(credentials)}
     if endpoint := credentials.get("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"):
         given["endpoint"] = endpoint
     if key := credentials.get("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY"):
         given["account_key"] = key
     elif token := credentials.get("AZURE_STORAGE_SAS_TOKEN", "SAS_TOKEN"):
         given["sas_key"] = token
-    elif not credentials.get("AZURE_FEDERATED_TOKEN_FILE", "AZURE_CLIENT_SECRET", "AZURE_SKIP_SIGNATURE"):
+    elif not _role(credentials, _azure_endpoint(credentials), AZURE_HOSTS, *AZURE_ROLES):
         given["skip_signature"] = True
     return AzureStore(container, **given, **options)
 
 
+ENDPOINTS: Mapping[Scheme, Callable[[Credentials], str]] = {
+    Scheme.S3: _s3_endpoint,
+    Scheme.Google: _google_endpoint,
+    Scheme.Azure: _azure_endpoint,
+}
 _STORES: Mapping[Scheme, _Opener] = {
     Scheme.S3: _s3,
     Scheme.Google: _google,

@@ -41,7 +41,8 @@ class Registry:
         repository = f"library/{uri.path}" if host == DOCKER_HUB and "/" not in uri.path else uri.path
         self._uri, self._http = uri, http
         self._base = f"{'http' if plain else 'https'}://{host}/v2/{repository}"
-        self._login = Login(http, credentials, f"repository:{repository}:pull", plain=plain)
+        bare = origin(self._base)[1] if plain else None
+        self._login = Login(http, credentials, f"repository:{repository}:pull", plain=bare)
 
     def listing(self) -> Listing:
         manifest, digest = self._manifest(self._uri.revision)

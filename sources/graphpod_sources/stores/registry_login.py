@@ -15,9 +15,12 @@ _PARAMETER = re.compile(r'([A-Za-z_]+)="([^"]*)"')
 
 
 class Login:
-    """The Authorization header of one repository, renewed when the registry asks again. Safe from any thread."""
+    """The Authorization header of one repository, renewed when the registry asks again. Safe from any thread.
 
-    def __init__(self, http: Http, credentials: tuple[str, str] | None, scope: str, *, plain: bool) -> None:
+    `plain`: the host of a registry without TLS.
+    """
+
+    def __init__(self, http: Http, credentials: tuple[str, str] | None, scope: str, *, plain: str | None) -> None:
         self._http, self._credentials, self._scope, self._plain = http, credentials, scope, plain
         self._header: Mapping[str, str] = {}
         self._lock = threading.Lock()
@@ -49,9 +52,10 @@ class Login:
         return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
 
     def _token(self, said: Mapping[str, str], where: str) -> str:
-        """A token of the realm, which gets the credentials: only over TLS, unless the registry itself is without."""
+        """A token of the realm, which gets the credentials: over TLS, or at a registry without TLS at that host."""
         realm = said["realm"]
-        if origin(realm)[0] != "https" and not self._plain:
+        scheme, host, _ = origin(realm)
+        if scheme != "https" and host != self._plain:
             raise Problem(Reason.Unauthorized, f"{where}: its registry sends logins to {shown(realm)}, without TLS")
         query = urlencode({"service": said.get("service", ""), "scope": said.get("scope") or self._scope})
         secret = self._basic() if self._credentials else {}

@@ -23,7 +23,7 @@ def test_the_lists_of_what_services_may_use_are_the_operators_arguments(helm: Pa
             *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim"),
             *("projected", "secret"),
         ],
-        **{name: ["*"] for name in ("gateways", "hostnames", "images")},
+        **{name: ["*"] for name in ("gateways", "hostnames", "images", "sources", "sourceHosts")},
     }
     (told,) = [word for word in container(helm, "allowed.hostnames={a.example.com}")["args"] if "--allowed=" in word]
     assert '"hostnames":["a.example.com"]' in told

@@ -23,7 +23,8 @@ def test_two_services_have_one_job_and_their_pods_come_after_it(
     assert jobs(place) == []
     claim = json.loads(place.kubectl("get", "pvc", "demo-weights", "-o", "json"))
     (stored,) = (text for key, text in claim["metadata"]["annotations"].items() if key.startswith("models."))
-    assert json.loads(stored) == {"uri": MODEL["uri"], "commit": "abc123", "bytes": 1 << 30}
+    known = {"uri": MODEL["uri"], "commit": "abc123", "bytes": 1 << 30, "claim": claim["metadata"]["uid"]}
+    assert json.loads(stored) == known
     assert "ownerReferences" not in claim["metadata"], "it is retained"
     eventually(lambda: place.status("other").get("model", {}).get("commit") == "abc123")
     place.remove()

@@ -67,6 +67,11 @@ ROWS = {
         "set spec.model.cache.accessMode: ReadWriteMany for a new claim, or spec.replicas: 1, or keep the pods on one "
         "node by spec.placement.nodeSelector[kubernetes.io/hostname]",
     ),
+    "CacheClaimImmutable": stalls(
+        _A, _F, "spec.model.cache.storageClassName differs from the class of the claim, and no claim changes its class",
+        "they are equal, or the claim is another",
+        "set the class of the claim; for another class delete the claim, or name another in spec.model.cache.claim",
+    ),
     "KedaMissing": stalls(
         _A, _F, "spec.autoscaling.provider is KEDA, and the operator cannot use the kind ScaledObject",
         "the operator can use the kind; it retries every minute", "install KEDA, or set spec.autoscaling.provider: HPA",

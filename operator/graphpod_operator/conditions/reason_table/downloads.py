@@ -93,6 +93,14 @@ ROWS = {
         _M, _F, "the source could not be reached at any attempt", _ENDS,
         f"check its name, DNS, proxies and network policies, {_AGAIN}",
     ),
+    "DownloadSecretNotForHost": stalls(
+        _M, _F, "the Secret does not say that it may be sent to the host of the source", _ENDS,
+        f"let its owner add the host to its key hosts, {_AGAIN}",
+    ),
+    "DownloadHostNotAllowed": stalls(
+        _M, _F, "the source, or a redirect of it, is at a host that allowed.sourceHosts of the chart has not", _ENDS,
+        f"ask the operator's installer to add the host to allowed.sourceHosts, {_AGAIN}",
+    ),
     "DownloadServerError": stalls(
         _M, _F, "the source answered with errors (5xx) at each attempt", _ENDS,
         f"wait until the source works again, {_AGAIN}",

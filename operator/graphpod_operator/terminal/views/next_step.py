@@ -49,7 +49,7 @@ COMMANDS: dict[Reason, str] = {
     R.NameCollision: f"{_K}get serviceaccounts,configmaps,services,deployments,networkpolicies NAME --ignore-not-found",
     R.KedaMissing: HPA,
     R.PrometheusUnknown: f"{CHART} --set prometheusUrl=URL",
-    R.ClaimOfOneNode: EDIT,
+    R.ClaimOfOneNode: EDIT, R.CacheClaimImmutable: EDIT,
     R.PreviousDeleting: f"{_K}get deployments,services,configmaps,pods -l {OWNER_LABEL}=NAME",
     R.NotAccepted: DESCRIBE,
     # ModelAvailable
@@ -62,7 +62,8 @@ COMMANDS: dict[Reason, str] = {
     R.DownloadChecksumMismatch: EDIT, R.DownloadChangedUnderUs: EDIT, R.DownloadDiskFull: EDIT,
     R.DownloadStalled: TRY_AGAIN, R.DownloadNoWeights: EDIT, R.DownloadPickledWeights: EDIT,
     R.DownloadCodeInRepository: EDIT, R.DownloadBadArchive: EDIT, R.DownloadBadUri: EDIT,
-    R.DownloadUnreachable: TRY_AGAIN, R.DownloadServerError: TRY_AGAIN,
+    R.DownloadUnreachable: TRY_AGAIN, R.DownloadServerError: TRY_AGAIN, R.DownloadSecretNotForHost: TRY_AGAIN,
+    R.DownloadHostNotAllowed: f"{CHART} --set-json allowed.sourceHosts=HOSTS",
     # WorkloadAvailable
     R.Available: NOTHING, R.Starting: WAIT,
     R.Suspended: _set("suspend", False),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from graphpod_operator.cache.claim import Stored
 from graphpod_operator.cache.key import Key
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.controller.reconcile import HeldUp
@@ -55,8 +56,9 @@ async def test_pods_are_created_once_the_weights_are_there(fetching: World) -> N
     assert {"name": "model", "persistentVolumeClaim": {"claimName": "shared", "readOnly": True}} in template["volumes"]
     config = next(body for (kind, _, _), body in world.cluster.objects.items() if kind is Resource.ConfigMap)
     assert json.loads(config["data"]["engine.json"])["model"]["path"] == f"/model/{DOWNLOAD.folder}"
-    stored = world.cluster.objects[Resource.PersistentVolumeClaim, NAMESPACE, "shared"]["metadata"]["annotations"]
-    assert json.loads(stored[STORED]) == {"uri": URI, "commit": "abc123", "bytes": 17_300_000_000}
+    metadata = world.cluster.objects[Resource.PersistentVolumeClaim, NAMESPACE, "shared"]["metadata"]
+    stored = {"uri": URI, "commit": "abc123", "bytes": 17_300_000_000, "claim": metadata["uid"]}
+    assert json.loads(metadata["annotations"][STORED]) == stored
     assert world.service["status"]["model"]["commit"] == "abc123"
     assert world.service["status"]["model"]["download"] == "complete, 16.1 GiB"
 
@@ -378,7 +380,8 @@ async def test_room_is_made_of_folders_that_no_service_uses_and_those_count_as_c
     await ends(world, "Complete", DONE, DOWNLOAD_OWN)
     await world.settle()
     place = Resource.PersistentVolumeClaim, NAMESPACE, "demo-weights"
-    world.cluster.objects[place]["metadata"]["annotations"]["models.graphpod.dev/old-1"] = "abc"
+    metadata = world.cluster.objects[place]["metadata"]
+    metadata["annotations"]["models.graphpod.dev/old-1"] = Stored("hf://a/b", claim=metadata["uid"]).text
     world.clock.now += 60
     await world.edit(model={"uri": "hf://org/name@v2", "cache": {"size": "20Gi"}})
     await world.reconcile()

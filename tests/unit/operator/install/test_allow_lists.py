@@ -21,7 +21,7 @@ from tests.unit.operator.objects import IMAGES, inference_service
 from tests.unit.operator.world import World
 
 HOST = {"name": "logs", "hostPath": {"path": "/var/log"}}
-NOTHING = AllowLists((), (), (), ())
+NOTHING = AllowLists((), (), (), (), (), ())
 DEPLOYMENT = Resource.Deployment, "ns", "demo"
 
 
@@ -198,3 +198,64 @@ def test_explain_refuses_it_when_the_lists_are_given(tmp_path: Path, capsys: pyt
     with pytest.raises(SystemExit):
         main(["explain", "-f", str(file), "--allowed", "hostPath"])
     assert "volumeTypes" in capsys.readouterr().err
+
+
+def downloaded(uri: str = "hf://acme/model@main", **variables: str) -> dict[str, Any]:
+    archive = {"sha256": "a" * 64} if uri.startswith("https:") else {}
+    env = [{"name": name, "value": value} for name, value in variables.items()]
+    return {"model": {"uri": uri, "cache": {"claim": "shared"}, **archive}, "podTemplate": {"env": env}}
+
+
+@pytest.mark.parametrize(
+    ("entries", "uri", "right"),
+    [
+        (("*",), "hf://acme/model", True),
+        (("hf://acme/*",), "hf://acme/model@main", True),
+        (("hf://acme/*",), "hf://other/model", False),
+        (("hf://acme/*",), "s3://acme/model", False),
+        ((), "hf://acme/model", False),
+        ((), "pvc://weights/qwen3", True),
+    ],
+)
+def test_a_source_is_in_the_list_of_uris(entries: tuple[str, ...], uri: str, right: bool) -> None:
+    spec = {"model": {"uri": uri}} if uri.startswith("pvc:") else downloaded(uri)
+    told = asked(AllowLists(sources=entries), **spec)
+    assert isinstance(told, Desired) == right
+    if isinstance(told, Refused):
+        assert told.reason is Reason.NotAllowed
+        assert told.what == f"spec.model.uri: {uri} is not in allowed.sources: {', '.join(entries) or 'nothing'}"
+
+
+@pytest.mark.parametrize(
+    ("entries", "spec", "refused"),
+    [
+        (("huggingface.co",), downloaded(), None),
+        (("*.example",), downloaded(), "spec.model.uri: huggingface.co:443"),
+        (("Mirror.example:8443",), downloaded(HF_ENDPOINT="https://mirror.EXAMPLE:8443"), None),
+        (("mirror.example:443",), downloaded(HF_ENDPOINT="http://mirror.example"), "HF_ENDPOINT]: mirror.example:80"),
+        (("huggingface.co",), downloaded(HTTPS_PROXY="http://evil.example:3128"), "HTTPS_PROXY]: evil.example:3128"),
+        (("*.amazonaws.com",), downloaded("s3://models/x", AWS_REGION="eu-west-1"), None),
+        (("*.amazonaws.com",), downloaded("s3://m1/x", AWS_ENDPOINT_URL="http://minio.team.svc:9000"), "minio.team"),
+        (("files.example",), downloaded("https://evil.example/x.tar"), "spec.model.uri: evil.example:443"),
+        (("files.example",), downloaded("https://files.example@evil.example/x.tar"), "evil.example:443"),
+        (("reg.example:5000",), downloaded("oci://reg.example:5000/a:b"), None),
+        (("reg.example",), downloaded("oci://docker.io/a/b:c"), "registry-1.docker.io:443"),
+        ((), downloaded("gs://models/x"), "storage.googleapis.com:443"),
+    ],
+)  # fmt: skip
+def test_a_download_goes_to_hosts_of_the_list(
+    entries: tuple[str, ...], spec: dict[str, Any], refused: str | None
+) -> None:
+    told = asked(AllowLists(source_hosts=entries), **spec)
+    assert isinstance(told, Refused) == (refused is not None)
+    if isinstance(told, Refused) and refused is not None and told.reason is not Reason.SpecInvalid:
+        assert refused in told.what
+        assert told.reason is Reason.NotAllowed
+
+
+def test_the_job_knows_the_list_for_redirects() -> None:
+    made = asked(AllowLists(source_hosts=("huggingface.co", "*.hf.co")), **downloaded())
+    assert isinstance(made, Desired)
+    assert made.weights is not None
+    command = made.weights.downloads[0].job.body["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[command.index("--allowed-hosts") + 1 :][:2] == ["huggingface.co", "*.hf.co"]

@@ -64,11 +64,23 @@ def test_a_checksum_and_a_size_are_passed_on() -> None:
 
 @pytest.mark.parametrize(
     ("name", "passed"),
-    [("HF_ENDPOINT", True), ("AWS_REGION", True), ("HTTPS_PROXY", True), ("HOSTNAME", False), ("MY_HF_TOKEN", False)],
+    [
+        *(("HF_ENDPOINT", True), ("AWS_REGION", True), ("HTTPS_PROXY", True), ("HOSTNAME", False)),
+        *((name, False) for name in ("HF_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")),
+        *((name, False) for name in ("AWS_ENDPOINT_URL_STS", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")),
+        *((name, False) for name in ("GOOGLE_APPLICATION_CREDENTIALS", "AZURE_FEDERATED_TOKEN_FILE")),
+    ],
 )
 def test_endpoints_and_proxies_of_the_pod_template_reach_the_job(name: str, passed: bool) -> None:
     env = container(job(podTemplate={"env": [{"name": name, "value": "x"}]}))["env"]
     assert ({"name": name, "value": "x"} in env) == passed
+
+
+def test_no_variable_brings_what_is_a_secrets() -> None:
+    """Its value would be in the name of a host, or in a message."""
+    source = {"secretKeyRef": {"name": "database", "key": "password"}}
+    env = container(job(podTemplate={"env": [{"name": "HF_ENDPOINT", "valueFrom": source}]}))["env"]
+    assert [one["name"] for one in env] == ["HOME"]
 
 
 def test_it_runs_on_nodes_of_the_services_pods() -> None:

@@ -10,7 +10,7 @@ from tests.unit.operator.downloads import DOWNLOAD, MODEL, URI, claim
 from tests.unit.operator.objects import NAMESPACE, inference_service
 
 STORED = f"models.graphpod.dev/{DOWNLOAD.folder}"
-VALUE = json.dumps({"uri": URI, "commit": "0123456789abcdef0123456789abcdef", "bytes": 17_300_000_000})
+VALUE = json.dumps({"uri": URI, "commit": "0123456789abcdef0123456789abcdef", "bytes": 17_300_000_000, "claim": "u"})
 
 
 def claims(**annotations: str) -> list[Claim]:
@@ -38,7 +38,7 @@ def test_what_a_service_waits_for_is_shown_as_not_complete() -> None:
 
 
 def test_what_no_service_uses_is_shown_too_and_control_characters_are_not() -> None:
-    (one,) = rows(claims(**{STORED: "\x1b[31mabc"}), ())
+    (one,) = rows(claims(**{STORED: json.dumps({"commit": "\x1b[31mabc", "claim": "u"})}), ())
     assert one.cells[3:] == ("-", "?[31mabc", "-", "-")
 
 
