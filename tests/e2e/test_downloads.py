@@ -26,7 +26,7 @@ SECRET: Manifest = {
     "apiVersion": "v1",
     "kind": "Secret",
     "metadata": {"name": "hub-token"},
-    "stringData": {"HF_TOKEN": TOKEN},
+    "stringData": {"HF_TOKEN": TOKEN, "hosts": f"http://hub.{NAMESPACE}.svc"},
 }
 
 
