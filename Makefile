@@ -41,7 +41,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: eagle-head help demo demo-down test check lint truth samples families schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring boards alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: eagle-head help demo demo-down test check lint truth ranks samples families schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring boards alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -92,6 +92,10 @@ peer-suites: venv .venv-clients/.installed ## other projects' test suites agains
 # More, or fewer: make fuzz-api FUZZ='--bodies 1000 --connections 200'
 fuzz-api: venv ## mutated bodies, broken streams, slow senders, 2000 connections: answers documented, nothing left behind
 	@$(RUN) -m peers.fuzz $(FUZZ)
+
+# A part: make ranks RANKS='-k pipeline'
+ranks: venv ## models over several processes, every case: stages, shares, policies, families, faults; 20 minutes at most
+	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(RUN) -m pytest -q tests/unit/runtime/ranks $(RANKS)
 
 # A part: make clients CLIENTS='-k langchain'
 clients: venv .venv-clients/.installed ## openai, LangChain, LiteLLM, LlamaIndex, instructor, anthropic and lm-eval against our engine

@@ -96,6 +96,11 @@ class FeatureConfig:
     sleep: bool = False
     role: Role = Role.Both
 
+    @property
+    def ranks(self) -> int:
+        """Processes that run one model together."""
+        return self.tensor * self.pipeline
+
 
 @dataclass(frozen=True, slots=True)
 class ServingConfig:

@@ -44,6 +44,8 @@ class Feature(NamedTuple):
     """A true value when the feature is in use; it is shown to the user."""
     instead: str = "remove the field"
     """What to do while it is not built."""
+    in_engine: bool = False
+    """Whether the engine has what no pod of the operator has yet."""
 
 
 FEATURES: tuple[Feature, ...] = (
@@ -53,7 +55,7 @@ FEATURES: tuple[Feature, ...] = (
         "several GPUs",
         "spec.resources.limits[nvidia.com/gpu]",
         False,
-        lambda f: f.gpus > f.tensor and f.gpus,
+        lambda f: f.gpus > f.tensor * f.pipeline and f.gpus,
         instead="ask for one for each rank of spec.parallelism.tensor",
     ),
     Feature("speculative decoding", "spec.engine.speculative", True, lambda f: f.speculative),
@@ -112,7 +114,13 @@ FEATURES: tuple[Feature, ...] = (
     Feature("deterministic mode", "spec.engine.deterministic", False, lambda f: f.deterministic),
     Feature("disaggregated role", "spec.role", False, lambda f: f.role is not Role.Both and f.role),
     Feature("tensor parallelism", "spec.parallelism.tensor", True, lambda f: f.tensor > 1 and f.tensor),
-    Feature("pipeline parallelism", "spec.parallelism.pipeline", False, lambda f: f.pipeline > 1 and f.pipeline),
+    Feature(
+        "pipeline parallelism",
+        "spec.parallelism.pipeline",
+        False,
+        lambda f: f.pipeline > 1 and f.pipeline,
+        in_engine=True,
+    ),
     Feature("several nodes", "spec.parallelism.nodes", False, lambda f: f.nodes > 1 and f.nodes),
     Feature(
         "attention kernels",
@@ -156,12 +164,13 @@ def is_built(feature: str) -> bool:
     return not feature or any(row.built for row in FEATURES if row.name == feature)
 
 
-def not_built(features: Features, request: GraphRequest) -> tuple[NotBuilt, ...]:
-    """Every asked feature the engine does not have; empty when all of them are built."""
+def not_built(features: Features, request: GraphRequest, *, pods: bool = True) -> tuple[NotBuilt, ...]:
+    """Every asked feature that `pods` of the operator do not have, or the engine without them; empty when all of them
+    are built."""
     missing = [
         NotBuilt(row.field, f"{row.field}: {_asked(row, asked)} is not built in this version; {row.instead}")
         for row in FEATURES
-        if not row.built and (asked := row.asked(features))
+        if not (row.built or (row.in_engine and not pods)) and (asked := row.asked(features))
     ]
     for phase, built in BUILT_POLICIES.items():
         policy = request.policy(phase)

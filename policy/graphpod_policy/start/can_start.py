@@ -75,7 +75,9 @@ def can_start(
     """
     dtype = _dtype(config, model, node)
     config = replace(config, dtype=dtype.dtype)
-    found = [Obstacle.of(ExitCode.FeatureNotBuilt, row.message) for row in not_built(plan.features, plan.request)]
+    found = [
+        Obstacle.of(ExitCode.FeatureNotBuilt, row.message) for row in not_built(plan.features, plan.request, pods=False)
+    ]
     found += _gpus(config, node)
     if model is not None and model.not_built is not None:
         found.append(Obstacle.of(ExitCode.ModelUnsupported, f"{config.model.name}: {model.not_built}"))
@@ -149,13 +151,14 @@ def _parallelism(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
             (model.heads, "attention heads", "tensor", spread.tensor),
             (model.intermediate, "columns of an MLP", "tensor", spread.tensor),
             (model.vocab, "tokens of the vocabulary", "tensor", spread.tensor),
-            (model.layers, "layers", "pipeline", spread.pipeline),
             (model.experts, "experts", "expert", spread.expert),
         ):
             if count % size:
                 problems.append(f"{parts} {size} does not divide {count} {name}")
         if model.kv_heads % spread.tensor and spread.tensor % model.kv_heads:
             problems.append(f"tensor {spread.tensor} and {model.kv_heads} key-value heads: neither divides the other")
+        if model.layers < spread.pipeline:
+            problems.append(f"pipeline {spread.pipeline} has more stages than the model has layers ({model.layers})")
         if spread.expert > 1 and not model.experts:
             problems.append(f"expert {spread.expert}, and the model has no experts")
     for problem in problems:
@@ -166,8 +169,10 @@ def _not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Ob
     """What several ranks do not have yet."""
     features, fp8 = config.features, model is not None and bool(model.fp8_weights)
     row = None if model is None else ARCHITECTURES.get(model.architecture)
-    if features.tensor == 1:
+    if features.ranks == 1:
         return
+    several = "tensor" if features.tensor > 1 else "pipeline"
+    count = features.tensor if features.tensor > 1 else features.pipeline
     for asked, field, what, instead in (
         (features.speculative, "spec.engine.speculative", "speculative decoding", "remove it"),
         (features.host_cache_bytes, "spec.engine.hostCache", "a host KV cache", "remove it"),
@@ -179,7 +184,7 @@ def _not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Ob
             "serve one of our own families",
         ),
         (
-            row is not None and not row.divides,
+            row is not None and not row.divides and features.tensor > 1,
             "spec.model",
             "a family whose checkpoints fuse, reorder or normalise several heads together",
             "serve another family",
@@ -188,8 +193,8 @@ def _not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Ob
         if asked:
             yield Obstacle.of(
                 ExitCode.FeatureNotBuilt,
-                f"{field}: {what} with spec.parallelism.tensor {features.tensor} is not built in this version",
-                f"{instead}, or set spec.parallelism.tensor: 1",
+                f"{field}: {what} with spec.parallelism.{several} {count} is not built in this version",
+                f"{instead}, or set spec.parallelism.{several}: 1",
             )
 
 
@@ -291,7 +296,7 @@ def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obs
     """Weights, activations and the least KV cache against what is free. Graphs take what is left, or step aside."""
     if (model := known.model) is None:
         if config.features.device is Device.Cpu and node.free_bytes == 0:
-            taken = size(processes_bytes(config.features.tensor))
+            taken = size(processes_bytes(config.features.ranks))
             what = f"the memory limit leaves nothing for weights: front and engine themselves take {taken}"
             yield Obstacle.of(ExitCode.WeightsTooLarge, what, "raise spec.resources.limits.memory")
         return
@@ -303,7 +308,7 @@ def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obs
     if free is None:
         return
     if weights > free:
-        each = f" for each of {ranks} ranks" if (ranks := config.features.tensor) > 1 else ""
+        each = f" for each of {ranks} ranks" if (ranks := config.features.ranks) > 1 else ""
         taken = f"the weights of {config.model.name} take {size(weights)} in {config.dtype}{each}"
         what = f"{taken}, and {size(free)} are free"
         yield Obstacle.of(ExitCode.WeightsTooLarge, what, _room_for_weights(config, model, given or least * page))
@@ -345,7 +350,7 @@ def _room_for_weights(config: EngineConfig, model: ModelFacts, cache: int) -> st
     """
     if config.features.device is not Device.Cpu:
         return "use a larger GPU or a smaller model"
-    ranks, rest = config.features.tensor, int((cache + activation_bytes(config, model)) / (1 - MARGIN))
+    ranks, rest = config.features.ranks, int((cache + activation_bytes(config, model)) / (1 - MARGIN))
     rest += host_tier_bytes(config)
     amount = as_quantity(_whole_mebibytes(processes_bytes(ranks) + ranks * (weights_bytes(config, model) + rest)))
     return f"raise spec.resources.limits.memory to at least {amount}"
@@ -356,7 +361,7 @@ def _room_for_cache(config: EngineConfig, room: int, needed: int, page: int) -> 
     if config.kv_cache_bytes is not None:
         return f"raise spec.engine.kvCacheMemory to at least {as_quantity(_whole_mebibytes(needed))}"
     if config.features.device is Device.Cpu:
-        missing = _whole_mebibytes(config.features.tensor * int((needed - room) / (1 - MARGIN)))
+        missing = _whole_mebibytes(config.features.ranks * int((needed - room) / (1 - MARGIN)))
         return f"raise spec.resources.limits.memory by at least {as_quantity(missing)}"
     if not (fits := _tokens(config, room, page)):
         # with no room at all neither a shorter context nor smaller elements help

@@ -14,6 +14,7 @@ from graphpod_policy.cost.selfcheck import LONG_ROW
 from graphpod_policy.dtype import DTYPE_BYTES
 from graphpod_policy.enums import Device, KvCacheDtype, Phase, PrefixCache, Quantization, SpeculativeMethod
 from graphpod_policy.facts import Facts, ModelFacts
+from graphpod_policy.model.stages import stage_layers
 from graphpod_policy.plan import Plan
 
 CHECK_COPIES = 1.5
@@ -34,9 +35,17 @@ MARGIN = 0.1
 def weights_bytes(config: EngineConfig, model: ModelFacts) -> int:
     """Weights on one device, those of its draft model among them; a byte for each that is in FP8 in the checkpoint or
     becomes so when it is loaded."""
-    spread = config.features.tensor * config.features.pipeline
-    own = (model.params * DTYPE_BYTES[config.element] - fp8_savings(config, model)) // spread
+    spread = config.features
+    params = model.params if spread.pipeline == 1 else _stage_params(model, spread.pipeline)
+    own = (params * DTYPE_BYTES[config.element] - fp8_savings(config, model)) // spread.tensor
     return own if model.draft is None else own + weights_bytes(config, model.draft)
+
+
+def _stage_params(model: ModelFacts, stages: int) -> int:
+    """Of the first stage of a pipeline: its layers and the embedding. No other has more: the last has the head."""
+    table, layers = model.vocab * model.hidden, stage_layers(model.layers, stages)
+    of_layers = (model.params - table * (1 if model.tied else 2)) // model.layers
+    return table + layers[0] * of_layers
 
 
 def fp8_savings(config: EngineConfig, model: ModelFacts) -> int:
@@ -55,10 +64,12 @@ def pages_of(config: EngineConfig, tokens: int) -> int:
 
 
 def page_bytes(config: EngineConfig, model: ModelFacts) -> int:
-    """One page on one device: keys and values of every layer, those of a draft model, too."""
+    """One page on one device: keys and values of every layer that it has, those of a draft model, too. Of the stages
+    of a pipeline that with most layers counts: all have the same number of pages."""
     element = 1 if config.features.kv_cache_dtype is KvCacheDtype.Fp8 else DTYPE_BYTES[config.element]
     kv_heads = max(1, model.kv_heads // config.features.tensor)
-    own = 2 * model.layers * config.page_size * kv_heads * model.head_dim * element
+    layers = stage_layers(model.layers, config.features.pipeline)[0]
+    own = 2 * layers * config.page_size * kv_heads * model.head_dim * element
     return own if model.draft is None else own + page_bytes(config, model.draft)
 
 

@@ -55,6 +55,7 @@ class AsyncEngine:
         host_cache: int | None = None,
         prefill_budget: int | None = None,
         tensor_parallel: int = 1,
+        pipeline_parallel: int = 1,
     ) -> None:
         """Reads the folder; `start` does the rest. Arguments and errors are those of Engine."""
         self._settings = Settings.of(
@@ -63,6 +64,7 @@ class AsyncEngine:
             draft_tokens=draft_tokens, draft_model=draft_model,
             drafts_max_batch=drafts_max_batch, host_cache=host_cache, prefill_budget=prefill_budget,
             tensor_parallel=tensor_parallel,
+            pipeline_parallel=pipeline_parallel,
         )  # fmt: skip
         self._requests: ThreadEngine | None = None
         self._ownership: Ownership | None = None

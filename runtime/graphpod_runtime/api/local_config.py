@@ -62,7 +62,9 @@ class LocalOptions:
     host_cache: int | None = None
     """Bytes."""
     tensor_parallel: int = 1
-    """Ranks."""
+    """Ranks of a stage."""
+    pipeline_parallel: int = 1
+    """Stages."""
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "LocalOptions":
@@ -84,6 +86,7 @@ class LocalOptions:
             drafts_max_batch=options.drafts_max_batch,
             host_cache=options.host_cache,
             tensor_parallel=options.tensor_parallel,
+            pipeline_parallel=options.pipeline_parallel,
         )
 
 
@@ -165,6 +168,13 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             metavar="RANKS",
             help="GPUs that share the model, each with a part of every layer; on a CPU processes; default: 1",
         ),
+        parser.add_argument(
+            "--pipeline-parallel",
+            type=number(int, 1, 64),
+            default=1,
+            metavar="STAGES",
+            help="stages that the layers are divided into, with a GPU each, or --tensor-parallel of them; default: 1",
+        ),
     )
 
 
@@ -190,8 +200,9 @@ def local_config(
     device = _device(options.device, find_gpus, say)
     features = Features(
         device=device,
-        gpus=options.tensor_parallel if device is Device.Cuda else 0,
+        gpus=options.tensor_parallel * options.pipeline_parallel if device is Device.Cuda else 0,
         tensor=options.tensor_parallel,
+        pipeline=options.pipeline_parallel,
         max_model_len=options.max_model_len,
         max_batch=options.max_batch,
         quantization=options.quantization,
@@ -202,7 +213,7 @@ def local_config(
         host_cache_bytes=options.host_cache,
     )
     request = GraphRequest(prefill=options.prefill, decode=options.decode)
-    if missing := not_built(features, request):
+    if missing := not_built(features, request, pods=False):
         raise LocalError(ExitCode.FeatureNotBuilt, "; ".join(entry.message for entry in missing))
     return EngineConfig.of(
         features,

@@ -10,6 +10,7 @@ from torch import Tensor
 from graphpod_policy import ModelPath
 from graphpod_policy.model.architectures import HeadNorm, Norm
 from graphpod_policy.model.fp8_scheme import Fp8Scheme
+from graphpod_policy.model.stages import stage_layers
 
 
 class Stretch(Protocol):
@@ -106,6 +107,27 @@ class ModelShape:
     """Of the matrices of layers that are in FP8; None: all are plain."""
     part: "Part | None" = None
     """Of what model this is a rank's part; None: it is whole. Vocabulary and hidden size are those of the model."""
+    stage: "Stage | None" = None
+    """Of what model this is a stage of a pipeline; None: it has all layers. Layers are counted from its own first."""
+
+    @property
+    def model(self) -> "ModelShape":
+        """That of all ranks."""
+        shape = self if self.part is None else self.part.whole
+        return shape if shape.stage is None else shape.stage.whole
+
+    def staged(self, index: int, count: int) -> "ModelShape":
+        """The layers of stage `index` of `count`."""
+        layers = stage_layers(self.layers, count)
+        first, end = sum(layers[:index]), sum(layers[: index + 1])
+        return replace(
+            self,
+            layers=layers[index],
+            windows=self.windows[first:end],
+            caps=self.caps[first:end],
+            unrotated=tuple(layer - first for layer in self.unrotated if first <= layer < end),
+            stage=Stage(self, index, count, first),
+        )
 
     def split(self, rank: int, ranks: int) -> "ModelShape":
         """The part of `rank`, which has its share of heads and of the MLP's columns. Ranks share a key-value head where
@@ -148,6 +170,26 @@ class Part(NamedTuple):
     whole: ModelShape
     rank: int
     ranks: int
+
+
+class Stage(NamedTuple):
+    """What a stage of a pipeline has of a model."""
+
+    whole: ModelShape
+    index: int
+    count: int
+    first: int
+    """Its first layer."""
+
+    @property
+    def begins(self) -> bool:
+        """Whether it has the embedding."""
+        return self.index == 0
+
+    @property
+    def ends(self) -> bool:
+        """Whether it has the last norm and the head."""
+        return self.index == self.count - 1
 
 
 class KvScale(NamedTuple):

@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
     try:
         config = EngineConfig.parse(options.config.read_bytes())
         head_start.begin(config)
-        if config.features.tensor > 1:
+        if config.features.ranks > 1:
             others = Others(config, options.wire)
         _start_thread("heart", lambda: _beat(options.wire, pulse, others))
         _serve(config, link, pulse, make_runner or partial(_real_runner, others), began)
@@ -95,7 +95,9 @@ def _serve(config: EngineConfig, link: EngineEnd, pulse: Pulse, make_runner: Mak
     gc.freeze()
     cuda = config.features.device is Device.Cuda
     awake = AWAKE_SECONDS if cuda and len(os.sched_getaffinity(0)) >= CORES_TO_SPARE else 0.0
-    loop = Loop(runner, link, lambda: pulse.beat("Ready"), awake, runs_behind=cuda)
+    # What a stage computes says nothing of when the pipeline is free.
+    runs_behind = cuda and config.features.pipeline == 1
+    loop = Loop(runner, link, lambda: pulse.beat("Ready"), awake, runs_behind=runs_behind)
     try:
         loop.grammars.compiler.prepare()
     except GrammarsUnavailable as error:
@@ -108,9 +110,9 @@ def _real_runner(
 ) -> Runner:
     # These import torch: the heart beats already.
     if others is not None:
-        from graphpod_runtime.engine.ranks.leading import LeadingRunner
+        from graphpod_runtime.engine.ranks.start import leading
 
-        return LeadingRunner(config, report, began, others)
+        return leading(config, report, began, others)
     from graphpod_runtime.engine.runner import Runner as TorchRunner
 
     return TorchRunner(config, report, began)

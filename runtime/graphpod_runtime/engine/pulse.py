@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 from graphpod_runtime.wire.messages import Heartbeat
 
@@ -14,6 +15,8 @@ class Pulse:
     def __init__(self) -> None:
         self._latest = (time.monotonic(), "Import")
         self._changed = threading.Event()
+        self.waits_for: Callable[[], str] = str
+        """What of another rank this one waits for; empty: nothing that is known."""
 
     def beat(self, stage: str) -> None:
         """Progress was made at `stage`."""

@@ -2,11 +2,13 @@
 gave.
 
 At most one pass is in flight when another is planned, so the device always has the next one in line and the host is
-never more than one token behind. What chooses the tokens of a pass may have to wait for the tokens before them, as
-grammars do: it is launched behind the pass, once they have landed.
+never more than one token behind. A pipeline has a pass in flight for each stage but one, so that all stages compute.
+What chooses the tokens of a pass may have to wait for the tokens before them, as grammars do: it is launched behind the
+pass, once they have landed.
 """
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -53,26 +55,32 @@ class RunAhead(Generic[LaunchedPass]):
         self._planned = planned
         self._watch = watch
         self._runner = runner
-        self._flight: tuple[Batch, LaunchedPass] | None = None
+        self._ahead = max(1, scheduler.limits.stages - 1)
+        """Passes that may be in flight when another is planned."""
+        self._flights: deque[tuple[Batch, LaunchedPass]] = deque()
         self.waits = False
         """The latest turn did nothing: all that is open waits for masks of grammars, or for pages from the host."""
 
     @property
     def busy(self) -> bool:
         """Whether anything is open or in flight: what ended in flight still owns its pages."""
-        return self.scheduler.busy or self._flight is not None
+        return self.scheduler.busy or bool(self._flights)
 
     def turn(self) -> list[Progress]:
-        """Launches the next pass, if one can be planned, and lands the one before it. The first turn yields nothing."""
-        before, self._flight = self._flight, self._launch()
-        self.waits = before is None and self._flight is None
-        if before is None and not self._runner.ahead:
-            before, self._flight = self._flight, None
+        """Launches the next pass, if one can be planned, and lands the earliest one unless too few are in flight. The
+        first turn yields nothing."""
+        launched = self._launch()
+        if launched is not None:
+            self._flights.append(launched)
+        self.waits = not self._flights
+        before = None
+        if launched is None or len(self._flights) > self._ahead or not self._runner.ahead:
+            before = self._flights.popleft() if self._flights else None
         if before is not None:
             self._runner.choose(before[1])
         progress = self._land(before)
-        if self._flight is not None:
-            self._runner.choose(self._flight[1])
+        if self._flights:
+            self._runner.choose(self._flights[-1][1])
         return progress
 
     def _launch(self) -> tuple[Batch, LaunchedPass] | None:

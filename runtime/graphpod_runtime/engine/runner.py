@@ -56,6 +56,8 @@ class Runner:
     host_tier: HostTier | None
     vocabulary: int
     """Rows of the model's embedding: token ids are below it."""
+    _defers = False
+    """Whether `choose` is called for every pass."""
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class Runner:
         """`started_at`: time.time() when the process began, for the Import stage; None leaves that stage out."""
         self.counters = Counters()
         self._starter = Starter(config, report, self.counters, started_at, load, ranks)
-        self._several = ranks.count > 1
+        self._several = ranks.keeps_first_tokens
         self.config = self._starter.config
         self._backend: Backend = self._starter.backend
         self.counters.start_at_zero(self._backend)
@@ -148,7 +150,7 @@ class Runner:
         if self._poison is not None:
             self._poison.spoil(batch)
         flight = LaunchedPass(*(self._step if isinstance(batch, DecodeBatch) else self._prefill)(batch, given))
-        if not flight.undecided.members.masked:
+        if not (self._defers or flight.undecided.members.masked):
             flight.choose(self._chosen(flight.undecided))
         return flight
 
@@ -215,8 +217,8 @@ class Runner:
             self._draft_model.prefill(batch, inputs)
         elif self._head is not None:
             self._head.prefill(batch, inputs, states)
-        ends_text = tuple(row >= 0 for row in inputs.yields)
-        ending = [index for index, ends in enumerate(ends_text) if ends]
+        ends = tuple(row >= 0 for row in inputs.yields)
+        ending = [index for index, ends_text in enumerate(ends) if ends_text]
         logits, chosen, positions = hidden[:0], inputs.tokens[:0], inputs.positions[:0]
         members, history = self._sampler.empty, None
         sequences = tuple(batch.chunks[index].sequence for index in ending)
@@ -233,11 +235,8 @@ class Runner:
         if batch.scores_prompt:
             prompts = of_prompts(self._engine.model, batch, inputs.starts.tolist(), hidden)
         pooled = of_chunks(self._engine.model, batch, inputs.starts.tolist(), hidden) if batch.pools else None
-        kept = None if given is None else [given[index] for index in ending]
-        kept_states = None if self._head is None else states
-        return ran, Forwarded(
-            ends_text, ending, members, logits, chosen, positions, history, kept, prompts, pooled, kept_states
-        )
+        kept, own = given and [given[index] for index in ending], None if self._head is None else states
+        return ran, Forwarded(ends, ending, members, logits, chosen, positions, history, kept, prompts, pooled, own)
 
     def _run(self, inputs: Inputs, began: Moment | None = None) -> tuple[tuple[Any, ...], Ran]:
         """One pass over `inputs`, which begins now or `began` before: its results, and how it ran."""

@@ -110,7 +110,8 @@ class Front:
         plan = status.config.resolved()
         self._watchdog = Watchdog(plan, model=_model(Path(status.config.model.path)))
         self._began = time.monotonic()
-        self._engine = EngineClient(self._on_event, options.engine_command or ENGINE_COMMAND, plan.features.tensor)
+        ranks = status.config.features.ranks
+        self._engine = EngineClient(self._on_event, options.engine_command or ENGINE_COMMAND, ranks)
         self._exporter.sent = lambda: self._engine.open
         self._asked = asyncio.Event()
         self._stuck: Ending | None = None

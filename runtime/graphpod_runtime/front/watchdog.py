@@ -28,7 +28,7 @@ class Watchdog:
         self._heard = ("Import", clock())
         """The stage and the last progress: one value, because probes read it on a thread of their own."""
         self._turned = self._beat = clock()
-        self._ranks = plan.features.tensor
+        self._ranks = plan.features.tensor * plan.features.pipeline
         self._silent_seconds = SILENT_SECONDS if self._ranks > 1 else None
         self.limits = _limits(plan)
         """Seconds without progress that each stage may take."""

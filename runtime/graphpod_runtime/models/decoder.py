@@ -184,8 +184,8 @@ class Decoder(nn.Module):
         self.kv_scales = (KvScale(),) * shape.layers
         self.sinks: tuple[Tensor | None, ...] = ()
         self.unscaled_layers = tuple(range(shape.layers))
-        rows = vocabulary_rows(shape)
-        self.embedding = nn.Parameter(torch.empty(rows, shape.hidden, dtype=dtype), requires_grad=False)
+        read, rows = vocabulary_rows(shape)
+        self.embedding = nn.Parameter(torch.empty(read, shape.hidden, dtype=dtype), requires_grad=False)
         self._embedding_scale = shape.embedding_scale
         if shape.norm is Norm.RmsPlusOne:  # Gemma's, in whose model it is a tensor
             self._embedding_scale = torch.tensor(shape.embedding_scale, dtype=dtype, device="cpu").item()

@@ -24,18 +24,22 @@ Destinations = dict[str, Destination]
 
 
 def decoder_targets(model: Decoder) -> Destinations:
-    """Of a whole model."""
-    rows = cuts_of(model.shape).rows
-    targets = {"model.embed_tokens.weight": _whole(model.embedding, rows), **norm_targets("model.norm", model.norm)}
-    if not model.shape.tied:
-        targets["lm_head.weight"] = _whole(model.output, rows)
-    return targets | body_targets("model.layers.{}", model.body)
+    """Of a whole model, or of what a rank has of it."""
+    rows, stage = cuts_of(model.shape).rows, model.shape.stage
+    targets = body_targets("model.layers.{}", model.body, 0 if stage is None else stage.first)
+    if len(model.embedding):
+        targets["model.embed_tokens.weight"] = _whole(model.embedding, rows)
+    if stage is None or stage.ends:
+        targets |= norm_targets("model.norm", model.norm)
+        if not model.shape.tied:
+            targets["lm_head.weight"] = _whole(model.output, rows)
+    return targets
 
 
-def body_targets(prefix: str, body: DecoderBody) -> Destinations:
-    """Of every layer; `prefix` takes its number."""
+def body_targets(prefix: str, body: DecoderBody, first: int = 0) -> Destinations:
+    """Of every layer; `prefix` takes its number, from `first` on."""
     found = Destinations()
-    for index, layer in enumerate(body.layers):
+    for index, layer in enumerate(body.layers, first):
         assert isinstance(layer, DecoderLayer)
         found |= {f"{prefix.format(index)}.{name}": one for name, one in layer_targets(layer).items()}
     return found

@@ -17,19 +17,20 @@ HALVES = {"k": ("key",), "v": ("value",), "kv": ("key", "value")}
 
 
 class KvScales:
-    """Those of a model of `layers`; 1 where a checkpoint brings none."""
+    """Those of `layers` of a model, from its `first` on; 1 where a checkpoint brings none."""
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self, layers: int, first: int = 0) -> None:
+        self._first = first
         self._given: list[dict[str, float]] = [{} for _ in range(layers)]
 
     def take(self, file: Path, name: str, tensor: Tensor) -> bool:
         """Whether the tensor `name` is one of them; ModelInvalid for one that no cache here can use."""
         match = NAME.fullmatch(name)
-        if match is None or int(match[1]) >= len(self._given):
+        if match is None or not 0 <= (layer := int(match[1]) - self._first) < len(self._given):
             return False
         if tensor.numel() != 1 or not 0 < (scale := float(tensor)) < math.inf:
             raise ModelInvalid(f"{file}: {name} is {tensor.tolist()}; only one positive number for a layer is built")
-        self._given[int(match[1])] |= dict.fromkeys(HALVES[match[2]], scale)
+        self._given[layer] |= dict.fromkeys(HALVES[match[2]], scale)
         return True
 
     def by_layer(self) -> tuple[KvScale, ...]:

@@ -16,6 +16,7 @@ from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.decoder_targets import decoder_targets
 from graphpod_runtime.models.kv_scales import KvScales
 from graphpod_runtime.models.model import Model
+from graphpod_runtime.models.parts import elsewhere
 from graphpod_runtime.models.registry import build, by_transformers, computed_by_transformers
 from graphpod_runtime.models.tensor_destination import Destination, TensorInvalid
 
@@ -32,8 +33,11 @@ def load_model(
     quantize: bool = False,
     rank: int = 0,
     ranks: int = 1,
+    stage: int = 0,
+    stages: int = 1,
 ) -> Model:
-    """The model in `folder`, or the part of it that `rank` of `ranks` has, weights as `dtype` on `device`.
+    """The model in `folder`, or the part that `rank` of `ranks` has of `stage` of `stages`, weights as `dtype` on
+    `device`.
     ModelInvalid names file and tensor of what is wrong. `read` is called after each piece of a tensor, however slow the
     storage is. `quantize`: the matrices of layers become FP8 where the checkpoint's are not.
     """
@@ -42,18 +46,22 @@ def load_model(
     if computed_by_transformers(folder):
         return by_transformers(folder, dtype, max_model_len, device, read, quantize)
     shape = read_shape(folder, quantize)
+    if stages > 1:
+        shape = shape.staged(stage, stages)
     if ranks > 1:
         shape = shape.split(rank, ranks)
     with device:
         model = build(shape, dtype, min(max_model_len, shape.max_position))
     model.module().to(device)  # tables that were computed on the host
     architecture = ARCHITECTURES[shape.architecture]
-    scales = KvScales(shape.layers)
+    scales = KvScales(shape.layers, 0 if shape.stage is None else shape.stage.first)
 
     def wanted() -> Iterator[Stored]:
         for file, stored_name, tensor in tensors(folder):
             name = architecture.tensor(stored_name)
             if name is None or name.endswith(IGNORED) or (shape.tied and name.startswith("lm_head.")):
+                continue
+            if elsewhere(name, shape):
                 continue
             if not scales.take(file, name, tensor):
                 yield Stored(file, stored_name, name, tensor)

@@ -1,5 +1,6 @@
 """What a rank has of a model: which part of each tensor, and of the vocabulary."""
 
+import re
 from typing import NamedTuple
 
 import torch.nn.functional as functional
@@ -8,6 +9,8 @@ from torch import Tensor
 from graphpod_runtime.base.shapes import ModelShape, Part
 from graphpod_runtime.models.tensor_destination import WHOLE, Cut
 from graphpod_runtime.ranks.collectives import sum_of_ranks
+
+LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 
 class Cuts(NamedTuple):
@@ -29,9 +32,25 @@ def cuts_of(shape: ModelShape) -> Cuts:
     )
 
 
-def vocabulary_rows(shape: ModelShape) -> int:
-    """Tokens of which this rank has embedding and logits."""
-    return shape.vocab if shape.part is None else shape.vocab // shape.part.ranks
+def vocabulary_rows(shape: ModelShape) -> tuple[int, int]:
+    """Tokens of which this rank has the embedding, and of which it has logits."""
+    rows = shape.vocab if shape.part is None else shape.vocab // shape.part.ranks
+    if (stage := shape.stage) is None:
+        return rows, rows
+    # Tied logits are those of the last stage's own copy of the embedding.
+    return rows if stage.begins or (stage.ends and shape.tied) else 0, rows if stage.ends else 0
+
+
+def elsewhere(name: str, shape: ModelShape) -> bool:
+    """Whether the tensor `name` is of the model, and other stages of its pipeline have it."""
+    if (stage := shape.stage) is None:
+        return False
+    if (layer := LAYER.match(name)) is not None:
+        number = int(layer[1])
+        return number < stage.whole.layers and not 0 <= number - stage.first < shape.layers
+    if name.startswith("model.embed_tokens."):
+        return vocabulary_rows(shape)[0] == 0
+    return name.startswith(("model.norm.", "lm_head.")) and not stage.ends
 
 
 def embedded(tokens: Tensor, embedding: Tensor, part: Part) -> Tensor:

@@ -24,6 +24,8 @@ class Ranks(Protocol):
 
     rank: int
     count: int
+    keeps_first_tokens: bool
+    """Whether it takes the first rank's tokens in the place of its own: both have the same layers."""
 
     def least(self, value: int) -> int:
         """The least of what the ranks give."""
@@ -38,7 +40,7 @@ class Ranks(Protocol):
 class Alone:
     """One process, which agrees with itself."""
 
-    rank, count = 0, 1
+    rank, count, keeps_first_tokens = 0, 1, False
 
     def least(self, value: int) -> int:
         return value
@@ -75,8 +77,9 @@ def computing_together(ranks: Ranks) -> Iterator[None]:
 class Together:
     """One of several ranks, whose group `votes` is of host memory."""
 
-    def __init__(self, rank: int, count: int, votes: Any) -> None:
+    def __init__(self, rank: int, count: int, votes: Any, *, keeps_first_tokens: bool = True) -> None:
         self.rank, self.count, self._votes = rank, count, votes
+        self.keeps_first_tokens = keeps_first_tokens
 
     def least(self, value: int) -> int:
         return -self.most(-value)

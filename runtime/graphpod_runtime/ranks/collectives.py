@@ -6,6 +6,7 @@ what they compute then is overwritten, and a rank whose capture fails leaves no 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as distributed
@@ -19,6 +20,20 @@ _gather = getattr(distributed, "all_gather_single", None) or distributed.all_gat
 
 _silent = False
 """Whether a CPU's ranks exchange nothing now."""
+
+_group: Any = None
+"""The ranks that share layers with this one; None: all do."""
+
+
+def share_layers_with(group: Any) -> None:
+    """From now on the ranks of `group` compute together: those of one stage of a pipeline."""
+    global _group
+    _group = group
+
+
+def is_silent() -> bool:
+    """Whether a capture is under way, in which ranks exchange nothing by the host."""
+    return _silent
 
 
 def sum_of_ranks(x: Tensor) -> Tensor:
@@ -34,9 +49,9 @@ def columns_of_ranks(x: Tensor, ranks: int) -> Tensor:
 
 
 def from_first_rank(x: Tensor) -> Tensor:
-    """What the first rank has in the place of `x`."""
+    """What the first rank has in the place of `x`; for ranks that share layers with it."""
     shared = x.clone()
-    distributed.broadcast(shared, src=0)
+    distributed.broadcast(shared, src=0, group=_group)
     return shared
 
 
@@ -55,7 +70,7 @@ def silent() -> Iterator[None]:
 def _sum(x: Tensor) -> Tensor:
     total = x.clone(memory_format=torch.contiguous_format)
     if total.is_cuda or not _silent:
-        distributed.all_reduce(total)
+        distributed.all_reduce(total, group=_group)
     return total
 
 
@@ -69,7 +84,7 @@ def _columns(x: Tensor, ranks: int) -> Tensor:
     rows, width = x.shape
     parts = x.new_empty(ranks * rows, width)
     if parts.is_cuda or not _silent:
-        _gather(parts, x.contiguous())
+        _gather(parts, x.contiguous(), group=_group)
     return parts.view(ranks, rows, width).transpose(0, 1).reshape(rows, ranks * width)
 
 

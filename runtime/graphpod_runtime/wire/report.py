@@ -169,6 +169,8 @@ class Report:
     """Known when Ready; None without a host tier."""
     weights_bytes: int = 0
     """Known once the model is."""
+    pipeline_layers: tuple[int, ...] = ()
+    """Layers of each stage of a pipeline; (): there is none."""
     weights: str | None = None
     """How the matrices of layers are held, for people; known once the model is."""
     compiled: tuple[int, int] = (0, 0)
@@ -238,6 +240,7 @@ class Report:
             "compiled": {"compiler": self.compiled[0], "cache": self.compiled[1]},
             "weightsBytes": self.weights_bytes,
             "weights": self.weights,
+            "pipelineLayers": list(self.pipeline_layers),
             "kv": {
                 "pages": self.kv_pages,
                 "pageSize": self.page_size,

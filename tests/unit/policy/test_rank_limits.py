@@ -16,7 +16,8 @@ from graphpod_policy import (
     can_start,
     resolve,
 )
-from graphpod_policy.start.footprint import page_bytes
+from graphpod_policy.model.stages import stage_layers
+from graphpod_policy.start.footprint import page_bytes, weights_bytes
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -84,6 +85,49 @@ def test_families_whose_matrices_are_no_row_of_parts_are_refused(architecture: s
 def test_ranks_need_a_gpu_each_and_processes_on_a_cpu() -> None:
     assert refused(Features(tensor=3), LLAMA) == ""
     assert "tensor 3 and pipeline 1 make 3 ranks for 1 GPUs" in refused(Features(Device.Cuda, 1, tensor=3), LLAMA)
+
+
+def test_stages_need_a_layer_each_and_no_equal_share() -> None:
+    assert refused(Features(pipeline=2), LLAMA | {"num_hidden_layers": 9}) == ""
+    assert "pipeline 4 has more stages than the model has layers (3)" in refused(
+        Features(pipeline=4), LLAMA | {"num_hidden_layers": 3}
+    )
+    assert "tensor 1 and pipeline 3 make 3 ranks for 1 GPUs" in refused(Features(Device.Cuda, 1, pipeline=3), LLAMA)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"speculative": SpeculativeMethod.Ngram}, "spec.engine.speculative: speculative decoding with"),
+        ({"host_cache_bytes": 1 << 30}, "spec.engine.hostCache: a host KV cache with"),
+        ({"quantization": Quantization.Fp8}, "spec.engine.quantization: FP8 weights with"),
+        ({"lora": ("a",)}, "spec.engine.lora: LoRA adapters (a) is"),
+        ({"expert": 2}, "spec.parallelism.expert: expert parallelism (2) is"),
+    ],
+)
+def test_what_stages_do_not_have_yet_is_refused_by_name(changes: dict[str, Any], words: str) -> None:
+    found = refused(Features(pipeline=2, **changes), LLAMA)
+    assert words in found
+    if words.endswith("with"):
+        assert f"{words} spec.parallelism.pipeline 2 is not built in this version" in found
+        assert "or set spec.parallelism.pipeline: 1" in found
+
+
+def test_stages_may_be_of_families_whose_matrices_are_no_row_of_parts() -> None:
+    assert refused(Features(pipeline=3), LLAMA | {"architectures": ["Olmo2ForCausalLM"]}) == ""
+
+
+@pytest.mark.parametrize(("layers", "stages", "each"), [(9, 2, (5, 4)), (30, 4, (8, 8, 7, 7)), (3, 3, (1, 1, 1))])
+def test_stages_have_layers_in_their_order(layers: int, stages: int, each: tuple[int, ...]) -> None:
+    assert stage_layers(layers, stages) == each
+
+
+def test_pages_and_weights_of_a_pipeline_are_those_of_its_largest_stage() -> None:
+    model = ModelFacts.of(LLAMA | {"num_hidden_layers": 9})
+    alone, staged = engine(Features()), engine(Features(pipeline=2))
+    assert page_bytes(staged, model) == page_bytes(alone, model) * 5 // 9
+    table = 49152 * 576 * 4
+    assert weights_bytes(staged, model) == table + (weights_bytes(alone, model) - table) * 5 // 9
 
 
 @pytest.mark.parametrize(("ranks", "heads"), [(1, 3), (3, 1), (9, 1)])

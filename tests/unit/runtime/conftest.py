@@ -178,6 +178,7 @@ def engine_config(folder: Path, prefill: Policy, decode: Policy, **changes: Any)
         "speculative_draft",
         "host_cache_bytes",
         "tensor",
+        "pipeline",
     )
     features = FeatureConfig(**{name: settings.pop(name) for name in asked if name in settings})
     return EngineConfig(model=ModelConfig("tiny", str(folder)), graph=graph, features=features, **settings)

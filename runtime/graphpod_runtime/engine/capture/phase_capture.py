@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from graphpod_runtime.engine.forward.graph_policies import Eager, GraphPolicy
 from graphpod_runtime.engine.forward.inputs import dummy_inputs, padded_step
 from graphpod_runtime.engine.forward.passes import Code, Pass, first_rows
 from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
+from graphpod_runtime.engine.forward.stage_passes import StageDecode, StageGraphs, StagePrefill
 from graphpod_runtime.graphs.break_arena import narrowed
 from graphpod_runtime.graphs.breaks import Narrowed, surrounded
 from graphpod_runtime.graphs.capture_errors import CaptureSite, located
@@ -39,7 +41,9 @@ class PhaseCapture:
         passed: OnProgress = ignore_progress,
     ) -> None:
         """`passed` hears of every pass of a start, before it begins."""
-        self.graphs = PhaseGraphs(
+        staged = isinstance(passing, StagePrefill | StageDecode)
+        make = partial(StageGraphs, passing=passing) if staged else PhaseGraphs
+        self.graphs = make(
             policy, pool, graph_policy.load, graph_policy.plan, passing.outputs, check_addresses=check_addresses
         )
         self.pool = pool
@@ -57,7 +61,10 @@ class PhaseCapture:
         self._prepare(inputs, size)
         with surrounded(Narrowed(size, inputs.count)):
             self._policy.code(size)(self._policy.attend(size, inputs.count))
-        return self._passing.outputs.view(inputs.count)
+        results = self._passing.outputs.view(inputs.count)
+        if isinstance(self.graphs, StageGraphs):
+            self.graphs.passing.leave(results)
+        return results
 
     @property
     def compiled_trace(self) -> bool:

@@ -54,14 +54,14 @@ class Pass(Protocol):
         """The same arithmetic on fresh tensors padded to `size` rows; returns the real rows."""
 
 
-def _padded(live: Tensor, size: int) -> Tensor:
+def padded(live: Tensor, size: int) -> Tensor:
     """`live` [count, ...] with zero rows up to `size`."""
     if live.shape[0] == size:
         return live
     return torch.cat((live, live.new_zeros((size - live.shape[0], *live.shape[1:]))))
 
 
-def _members(result: Any) -> tuple[Any, ...]:
+def members(result: Any) -> tuple[Any, ...]:
     """What a body returned: hidden states, or a tuple that begins with them."""
     return result if isinstance(result, tuple) else (result,)
 
@@ -99,13 +99,13 @@ class PrefillPass:
     def code_of(self, body: Body, size: int) -> Code:
         """What a graph of `size` captures when `body` stands for the model's own."""
         rows = self.arguments(size)
-        return lambda attend: self.outputs.write(_members(body(*rows, attend)))
+        return lambda attend: self.outputs.write(members(body(*rows, attend)))
 
     def arguments(self, size: int) -> tuple[Tensor, ...]:
         return self.buffers.view("hidden", size), self.buffers.view("positions", size)
 
     def compute(self, attend: Attend, *rows: Tensor) -> tuple[Any, ...]:
-        return _members(self.model.body(*rows, attend))
+        return members(self.model.body(*rows, attend))
 
     def load(self, inputs: Inputs, size: int) -> None:
         self.buffers.load("hidden", self.model.embed(inputs.tokens), size)
@@ -117,8 +117,8 @@ class PrefillPass:
 
     def eager_of(self, body: Body, inputs: Inputs, attend: Attend, size: int) -> tuple[Any, ...]:
         """As `eager` when `body` stands for the model's own."""
-        hidden = _padded(self.model.embed(inputs.tokens), size)
-        return first_rows(_members(body(hidden, _padded(inputs.positions, size), attend)), inputs.count)
+        hidden = padded(self.model.embed(inputs.tokens), size)
+        return first_rows(members(body(hidden, padded(inputs.positions, size), attend)), inputs.count)
 
 
 class DecodePass:
@@ -149,7 +149,7 @@ class DecodePass:
 
     def compute(self, attend: Attend, *rows: Tensor) -> tuple[Any, ...]:
         tokens, positions = rows
-        hidden, *others = _members(self.model.body(self.model.embed(tokens), positions, attend))
+        hidden, *others = members(self.model.body(self.model.embed(tokens), positions, attend))
         logits = self.model.head(hidden)
         if self._states and not others:
             others = [hidden]
@@ -160,5 +160,5 @@ class DecodePass:
         self.buffers.load("positions", inputs.positions, size)
 
     def eager(self, inputs: Inputs, attend: Attend, size: int) -> tuple[Any, ...]:
-        results = self.compute(attend, _padded(inputs.tokens, size), _padded(inputs.positions, size))
+        results = self.compute(attend, padded(inputs.tokens, size), padded(inputs.positions, size))
         return first_rows(results, inputs.count)

@@ -7,7 +7,8 @@ not know: every likeness is greedy, and the first rank's tokens replace what it 
 from collections import deque
 
 from graphpod_runtime.engine.forward.launched_pass import LaunchedPass
-from graphpod_runtime.engine.ranks.messages import Land, Launch, Order, Row
+from graphpod_runtime.engine.ranks.messages import Choose, Land, Launch, Order, Row
+from graphpod_runtime.engine.ranks.stage_runner import StageRunner
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch
 from graphpod_runtime.engine.schedule.pooled import Pooled
@@ -27,6 +28,10 @@ class Following:
         match order:
             case Launch():
                 self._launch(order)
+            case Choose():
+                if isinstance(self._runner, StageRunner) and self._runner.pipeline.position.begins:
+                    batch, flight = next(each for each in self._flights if each[1].undecided is not None)
+                    self._runner.choose_behind(batch, flight)
             case Land():
                 batch, flight = self._flights.popleft()
                 self._runner.land(flight)
@@ -49,6 +54,8 @@ class Following:
             )
         self._runner.pages.unclean.update(order.unclean)
         flight = self._runner.launch(batch, order.given)
+        if isinstance(self._runner, StageRunner):
+            self._runner.follow(batch, flight, tokens_alone=order.tokens_alone)
         for sequence, end in _ends(batch):
             sequence.launched = end
         self._flights.append((batch, flight))

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from collections.abc import Sequence as List
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 
 from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.base.failure import StartFailure
@@ -16,9 +15,10 @@ from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.start.device import device_of
-from graphpod_runtime.models.loader import load_model
+from graphpod_runtime.models.stage import loader_of
 from graphpod_runtime.ranks.agreement import RankFailed
 from graphpod_runtime.ranks.connection import connect, disconnect
+from graphpod_runtime.ranks.pipeline import Position
 from graphpod_runtime.wire.messages import Fatal
 from graphpod_runtime.wire.report import Report
 
@@ -44,7 +44,7 @@ class LaunchOrders:
     _known: dict[Sequence, _Known] = field(default_factory=dict)
     _numbers: int = 0
 
-    def of(self, batch: Batch, given: List[int] | None, unclean: set[int]) -> Launch:
+    def of(self, batch: Batch, given: List[int] | None, unclean: set[int], *, tokens_alone: bool = False) -> Launch:
         """What they need to launch `batch`."""
         forgotten: list[int] = []
         if isinstance(batch, DecodeBatch):
@@ -57,7 +57,7 @@ class LaunchOrders:
             forgotten = [self._known.pop(sequence).number for sequence in gone]
         decode = isinstance(batch, DecodeBatch)
         rows = [self._row(*entry, decode=decode) for entry in entries]
-        return Launch(decode, rows, sorted(unclean), None if given is None else list(given), forgotten)
+        return Launch(decode, rows, sorted(unclean), None if given is None else list(given), forgotten, tokens_alone)
 
     def _row(self, sequence: Sequence, start: int, end: int, *, decode: bool) -> Row:
         known = self._known.get(sequence)
@@ -91,11 +91,11 @@ class LeadingRunner(Runner):
         self, config: EngineConfig, report: Callable[[Report], None], started_at: float | None, others: Others
     ) -> None:
         """Returns when all ranks have met. StartFailure where this one has no GPU."""
-        self._others, count = others, config.features.tensor
+        self._others, place = others, Position(0, config.features.tensor, config.features.pipeline)
         leave = weakref.finalize(self, _leave, others)
         try:
-            ranks = connect(0, count, others.folder, device_of(config.features.device, 0))
-            super().__init__(config, report, started_at, partial(load_model, rank=0, ranks=count), ranks)
+            ranks, pipeline = connect(place, others.folder, device_of(config.features.device, 0))
+            super().__init__(config, report, started_at, loader_of(place, pipeline), ranks)
         except BaseException:
             others.abandon()
             leave()
@@ -109,7 +109,8 @@ class LeadingRunner(Runner):
 
     def launch(self, batch: Batch, given: List[int] | None = None) -> LaunchedPass:
         with self._naming():
-            self._others.send(self._orders.of(batch, given, self.pages.unclean))
+            alone = self._tokens_alone(batch)
+            self._others.send(self._orders.of(batch, given, self.pages.unclean, tokens_alone=alone))
             return super().launch(batch, given)
 
     def choose(self, flight: LaunchedPass) -> None:
@@ -120,6 +121,10 @@ class LeadingRunner(Runner):
         with self._naming():
             self._others.send(Land())
             return super().land(flight)
+
+    def _tokens_alone(self, batch: Batch) -> bool:
+        """As `Launch.tokens_alone`: this rank has the logits itself."""
+        return False
 
     @contextmanager
     def _naming(self) -> Iterator[None]:

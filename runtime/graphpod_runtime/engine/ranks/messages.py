@@ -40,6 +40,12 @@ class Launch(msgspec.Struct, frozen=True, tag=True):
     """As `Runner.launch` has it."""
     forgotten: list[int]
     """Numbers that may be given to others."""
+    tokens_alone: bool = False
+    """Of a pipeline: the first rank needs no logits of it, but the likeliest tokens."""
+
+
+class Choose(msgspec.Struct, frozen=True, tag=True):
+    """The tokens of the first pass without are chosen: an order to ranks that keep the first one's tokens."""
 
 
 class Land(msgspec.Struct, frozen=True, tag=True):
@@ -50,7 +56,7 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
     """Nothing more comes."""
 
 
-Order = Launch | Land | Leave
+Order = Launch | Choose | Land | Leave
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):
@@ -58,6 +64,8 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
 
     rank: int
     heart: Heartbeat
+    waits_for: str = ""
+    """What of another rank it waits for; empty: nothing that is known."""
 
 
 class LastWords(msgspec.Struct, frozen=True, tag=True):

@@ -55,10 +55,12 @@ class Others:
         """Starts them; `folder` is where they meet, `temporary` one goes with them. `trouble` is there once one of them
         has ended or stands still."""
         self.folder, self._temporary = folder, temporary
-        count = config.features.tensor
+        count = config.features.ranks
+        self._parts, self._pipeline = config.features.tensor, config.features.pipeline
         self._ends = FirstEnds(folder, count)
         self._stages = dict.fromkeys(range(1, count), "Import")
         self._heard = dict.fromkeys(range(1, count), time.monotonic())
+        self._waits = dict.fromkeys(range(1, count), "")
         path = folder / "engine.json"
         path.write_bytes(config.canonical())
         start = start or (lambda rank: _started(path, folder, rank))
@@ -131,23 +133,42 @@ class Others:
         """The notices that have come; waits so long for the first."""
         for notice in self._ends.notices(seconds):
             match notice:
-                case Beat(rank, heart):
-                    self._heard[rank], self._stages[rank] = time.monotonic(), heart.stage
-                case LastWords(rank, fatal):
-                    # The first words name the cause: others may have missed this rank in a collective.
-                    self.trouble = self.trouble or Fatal(fatal.reason, f"rank {rank}: {fatal.message}", fatal.code)
+                case Beat(rank, heart, waits):
+                    self._heard[rank], self._stages[rank], self._waits[rank] = time.monotonic(), heart.stage, waits
+                case LastWords(rank, fatal) if self.trouble is None:
+                    # The first words name the cause, unless a rank without words was missed by who spoke.
+                    words = Fatal(fatal.reason, f"{self._name(rank)}: {fatal.message}", fatal.code)
+                    killed = fatal.code == ExitCode.EngineDied and self._killed()
+                    self.trouble = killed or words
 
     def _found(self) -> Fatal | None:
         for rank, process in self._processes.items():
-            where = f"rank {rank} of {len(self._processes) + 1}"
             if (code := process.poll()) not in (None, ExitCode.Drained):
                 how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-                died = f"{where} has ended at {self._stages[rank]}: {how}"
-                return Fatal(ExitCode.RankDied.name, died, ExitCode.RankDied, crashed=-code in CRASHES)
+                return self._died(rank, how, crashed=-code in CRASHES)
             if (silent := time.monotonic() - self._heard[rank]) > SILENT_SECONDS and code is None:
-                still = f"{where} stands still at {self._stages[rank]}: no beat of its heart for {silent:.0f} s"
-                return Fatal(ExitCode.RankStuck.name, still, ExitCode.RankStuck)
+                what = f"stands still at {self._stages[rank]}: no beat of its heart for {silent:.0f} s"
+                return Fatal(ExitCode.RankStuck.name, self._said(rank, what), ExitCode.RankStuck)
         return None
+
+    def _killed(self) -> Fatal | None:
+        """A rank that a signal has ended: it could not say so."""
+        for rank, process in self._processes.items():
+            if (code := process.poll()) is not None and code < 0:
+                return self._died(rank, f"signal {signal.Signals(-code).name}", crashed=-code in CRASHES)
+        return None
+
+    def _name(self, rank: int, of: str = "") -> str:
+        stage = f" (stage {rank // self._parts} of {self._pipeline})" if self._pipeline > 1 else ""
+        return f"rank {rank}{of}{stage}"
+
+    def _said(self, rank: int, what: str) -> str:
+        waits = f"; it waited for {self._waits[rank]}" if self._waits[rank] else ""
+        return f"{self._name(rank, f' of {len(self._processes) + 1}')} {what}{waits}"
+
+    def _died(self, rank: int, how: str, *, crashed: bool) -> Fatal:
+        what = self._said(rank, f"has ended at {self._stages[rank]}: {how}")
+        return Fatal(ExitCode.RankDied.name, what, ExitCode.RankDied, crashed=crashed)
 
 
 def _started(config: Path, folder: Path, rank: int) -> "subprocess.Popen[bytes]":

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from graphpod_policy import EngineConfig, ExitCode
@@ -65,15 +64,20 @@ def following(config: EngineConfig, folder: Path, rank: int, pulse: Pulse) -> Ob
     """Of the runner of this rank, on its own GPU."""
     # These import torch: the heart beats already.
     from graphpod_runtime.engine.ranks.following import Following
+    from graphpod_runtime.engine.ranks.stage_runner import StageRunner
     from graphpod_runtime.engine.runner import Runner
     from graphpod_runtime.engine.start.device import device_of
-    from graphpod_runtime.models.loader import load_model
+    from graphpod_runtime.models.stage import loader_of
     from graphpod_runtime.ranks.connection import connect
+    from graphpod_runtime.ranks.pipeline import Position
 
-    count, began = config.features.tensor, time.time()
-    ranks = connect(rank, count, folder, device_of(config.features.device, rank))
-    load = partial(load_model, rank=rank, ranks=count)
-    runner = Runner(config, lambda report: pulse.beat(report.doing), began, load, ranks)
+    place, began = Position(rank, config.features.tensor, config.features.pipeline), time.time()
+    ranks, pipeline = connect(place, folder, device_of(config.features.device, rank))
+    kind = Runner
+    if pipeline is not None:
+        pulse.waits_for, kind = (lambda: pipeline.waits_for), StageRunner
+    load = loader_of(place, pipeline)
+    runner = kind(config, lambda report: pulse.beat(report.doing), began, load, ranks)
     runner.start()
     gc.collect()
     gc.freeze()
@@ -83,7 +87,7 @@ def following(config: EngineConfig, folder: Path, rank: int, pulse: Pulse) -> Ob
 def _beat(folder: Path, rank: int, pulse: Pulse) -> None:
     voice = Voice(folder)
     while True:
-        voice.say(Beat(rank, pulse.heartbeat()))
+        voice.say(Beat(rank, pulse.heartbeat(), pulse.waits_for()))
         pulse.wait()
 
 

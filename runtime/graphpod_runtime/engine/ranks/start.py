@@ -10,6 +10,7 @@ from pathlib import Path
 from graphpod_policy import Device, EngineConfig
 from graphpod_runtime.engine.ranks.leading import LeadingRunner
 from graphpod_runtime.engine.ranks.others import Others, Start
+from graphpod_runtime.engine.ranks.stage_runner import FirstStage
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start.device import require_gpus
 from graphpod_runtime.wire.messages import Fatal
@@ -32,13 +33,21 @@ def runner_of(
 ) -> Runner:
     """The runner of `config`, not started. `start`: how processes of other ranks begin; `ended` is called in a thread
     when one of them has ended or stands still. StartFailure where there are fewer GPUs than ranks."""
-    if config.features.tensor == 1:
+    if config.features.ranks == 1:
         return Runner(config, report)
     if config.features.device is Device.Cuda:
-        require_gpus(config.features.tensor)
+        require_gpus(config.features.ranks)
     others = Others(config, Path(tempfile.mkdtemp(prefix="graphpod-ranks-")), start, temporary=True)
     threading.Thread(target=_end_with, args=(others, ended), name="ranks-end", daemon=True).start()
-    return LeadingRunner(config, report, None, others)
+    return leading(config, report, None, others)
+
+
+def leading(
+    config: EngineConfig, report: Callable[[Report], None], started_at: float | None, others: Others
+) -> LeadingRunner:
+    """The runner of the first rank; returns when all ranks have met."""
+    kind = FirstStage if config.features.pipeline > 1 else LeadingRunner
+    return kind(config, report, started_at, others)
 
 
 def _end_with(others: Others, ended: Callable[[Fatal], None]) -> None:

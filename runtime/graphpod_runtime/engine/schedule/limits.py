@@ -20,6 +20,8 @@ class Limits:
     prefix_cache: bool = False
     prefill_budget: int | None = None
     speculation: Speculation | None = None
+    stages: int = 1
+    """Of a pipeline: as many batches may run at one time."""
 
     @property
     def budget_while_decoding(self) -> int:
@@ -36,7 +38,15 @@ class Limits:
         if asked.speculative is not None:
             width = config.feature_set().verify_width
             speculation = Speculation(asked.speculative, width, asked.speculative_max_batch or batch)
-        return cls(context, batch, config.prefill_chunk, config.page_size, max_queue, speculation=speculation)
+        return cls(
+            context,
+            batch,
+            config.prefill_chunk,
+            config.page_size,
+            max_queue,
+            speculation=speculation,
+            stages=asked.pipeline,
+        )
 
     @classmethod
     def serving(cls, config: EngineConfig) -> "Limits":

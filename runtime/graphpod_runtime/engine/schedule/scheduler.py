@@ -49,6 +49,7 @@ from graphpod_runtime.engine.schedule.drafting import (
 )
 from graphpod_runtime.engine.schedule.kv_space import Allocator, KvSpace
 from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.micro_batches import micro_batch
 from graphpod_runtime.engine.schedule.no_token import not_finite, nothing_left
 from graphpod_runtime.engine.schedule.prompts import Decoding, Prompts
 from graphpod_runtime.engine.schedule.sequence import Sequence
@@ -81,7 +82,8 @@ class DoesNotFit(Exception):
 
 class Scheduler:
     """`next` gives a batch, which is launched at once; `advance` takes its tokens, batch by batch in their order. At
-    most one batch is in flight when `next` is called. Aborts and submits come in between."""
+    most one batch is in flight when `next` is called, or one for each stage of a pipeline but one. Aborts and submits
+    come in between."""
 
     def __init__(
         self, pages: Allocator, limits: Limits, eos_ids: tuple[int, ...], host: HostTier | None = None
@@ -110,6 +112,8 @@ class Scheduler:
         """The latest pass was prefill."""
         self._flights = 0
         """Batches that `advance` has not seen."""
+        self._planned = 0
+        """Batches so far."""
         self._leaving: dict[Sequence, Leave] = {}
         """Those that have ended in flight, and how their pages go back."""
 
@@ -183,6 +187,7 @@ class Scheduler:
         if batch is not None:
             self._decode_is_due = isinstance(batch, PrefillBatch)
             self._flights += 1
+            self._planned += 1
             self._launch(batch)
         self.kv.launch_copies(everything=not self._decoding)
         return batch
@@ -205,7 +210,7 @@ class Scheduler:
                 launched(batch)
                 return
             for sequence, end in zip(batch.sequences, batch.ends, strict=True):
-                sequence.launched = end
+                sequence.launched, sequence.decoded_at = end, self._planned
             return
         for chunk in batch.chunks:
             chunk.sequence.launched = chunk.end
@@ -286,6 +291,8 @@ class Scheduler:
                 self.kv.grow(sequence)
             index += 1
         going_on = tuple(one for one in self._decoding if self._goes_on(one) and not one.waits_for_mask)
+        if self.limits.stages > 1:
+            going_on = micro_batch(going_on, self.limits.stages, self._flights)
         if not going_on:
             return None
         if self.drafting is None:

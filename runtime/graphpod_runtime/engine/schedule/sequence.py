@@ -87,6 +87,8 @@ class Sequence:
     """Tokens whose keys and values are written once every launched pass has run; with drafts in flight, at most."""
     computed: int = 0
     """Those that are written: their passes have landed."""
+    decoded_at: int = 0
+    """The number of the latest batch in which it decoded."""
     pages: list[int] = field(default_factory=list)
     """KV pages in order: token i lives in page i // page_size. Others may read those of a prefix."""
     page_losses: int = 0

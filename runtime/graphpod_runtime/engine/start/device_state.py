@@ -26,6 +26,7 @@ from graphpod_runtime.engine.forward.drafting.proposer import Ngram
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.forward.passes import DecodePass, Pass, PrefillPass
 from graphpod_runtime.engine.forward.seats import Seats
+from graphpod_runtime.engine.forward.stage_passes import StageDecode, StagePrefill
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs.break_arena import BreakArena
 from graphpod_runtime.graphs.breaks import BreakPoint, surrounded
@@ -34,6 +35,7 @@ from graphpod_runtime.graphs.segments.addresses import Addresses
 from graphpod_runtime.graphs.segments.segment import Pool
 from graphpod_runtime.kernels.rows.seat_rows_contract import StepRows
 from graphpod_runtime.models.model import Model
+from graphpod_runtime.models.stage import StageModel
 
 SCRATCH_VALUE = 100.0
 """What the scratch page holds: finite, because attention over NaN is NaN even where it is masked, and large, so
@@ -73,12 +75,7 @@ class DeviceState:
         dtype = dtype_of(config.element)
         addresses = Addresses()
         addresses.register_module(model.module())
-        passes: dict[Phase, Pass] = {
-            Phase.Prefill: PrefillPass(model, rows[Phase.Prefill], dtype, place.device),
-            Phase.Decode: DecodePass(
-                model, rows[Phase.Decode], place.device, states=config.features.speculative in DRAFT_HEADS
-            ),
-        }
+        passes = _passes_of(config, model, rows, place.device)
         breaks = BreakArena(model.shape, max(rows.values()), dtype, place.device)
         attention, pages = chosen.backend, pages_of(config, config.max_model_len)
         layers = _rehearsed(passes, breaks, config.page_size, place.device)
@@ -93,7 +90,7 @@ class DeviceState:
         for name, tensor in breaks.tensors().items():
             addresses.register(name, tensor)
         into = StepRows(
-            *passes[Phase.Decode].arguments(rows[Phase.Decode]),
+            *(passes[Phase.Decode].buffers.view(name, rows[Phase.Decode]) for name in ("tokens", "positions")),
             *(static[name] for name in ("slots", "lengths", "tables")),
         )
         device_state = cls(
@@ -151,6 +148,23 @@ class DeviceState:
     def fill_scratch(self) -> None:
         """Undoes what captures and checks wrote there."""
         self.attention.cache.fill(torch.tensor([SCRATCH_PAGE], device=self.device), SCRATCH_VALUE)
+
+
+def _passes_of(
+    config: EngineConfig, model: Model, rows: Mapping[Phase, int], device: torch.device
+) -> dict[Phase, Pass]:
+    """Of up to `rows` rows, with their buffers."""
+    dtype, prefill, decode = dtype_of(config.element), rows[Phase.Prefill], rows[Phase.Decode]
+    if isinstance(model, StageModel):
+        return {
+            Phase.Prefill: StagePrefill(model, prefill, dtype, device),
+            Phase.Decode: StageDecode(model, decode, dtype, device),
+        }
+    states = config.features.speculative in DRAFT_HEADS
+    return {
+        Phase.Prefill: PrefillPass(model, prefill, dtype, device),
+        Phase.Decode: DecodePass(model, decode, device, states=states),
+    }
 
 
 def new_cache(config: EngineConfig, model: Model, device: torch.device, pages: int) -> KvCache:

@@ -5,6 +5,7 @@ from graphpod_runtime.base.failure import StartFailure
 
 DONE: dict[Duty, str] = {
     Duty.SameLadderEverywhere: "ranks plan by the least that any has, and agree after each size (`Ranks.agreed`)",
+    Duty.StaticStageBuffers: "states are received into the buffers that graphs read, before a replay (`StageGraphs`)",
     Duty.FinalScales: "scales of weights and KV cache are loaded with the weights, before anything is captured",
     Duty.LoadsInBreaks: "a pass is put behind the loads of its pages (`Runner.launch`), so before its breaks",
     Duty.LoadsBeforeReplay: "a pass is put behind the loads of its pages before it begins (`Runner.launch`)",

@@ -51,7 +51,7 @@ def _draft(features: FeatureConfig, folder: Path) -> ModelFacts | None:
 def node_of(config: EngineConfig, model: ModelFacts | None, gpu: int = 0) -> NodeFacts:
     """The place that `config` names; of several GPUs that of this process."""
     if config.features.device is Device.Cpu:
-        free = memory.available_bytes() // config.features.tensor
+        free = memory.available_bytes() // config.features.ranks
         return NodeFacts(free_bytes=free, container_bytes=memory.limit_bytes())
     if (count := torch.cuda.device_count()) <= gpu:
         return NodeFacts(gpus=count)

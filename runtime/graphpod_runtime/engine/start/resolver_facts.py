@@ -39,7 +39,7 @@ def facts_of(config: EngineConfig, device_state: DeviceState, known: Facts) -> F
 
 def model_facts(shape: ModelShape) -> ModelFacts:
     """The shape of the whole model in the resolver's words. What this engine loads is dense and takes text only."""
-    shape = shape if shape.part is None else shape.part.whole
+    shape = shape.model
     return ModelFacts(
         architecture=shape.architecture,
         layers=shape.layers,

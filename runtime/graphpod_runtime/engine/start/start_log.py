@@ -15,6 +15,7 @@ class StartLog:
         self._state = State.Loading
         self._stages = 0
         self._decisions = 0
+        self._layers: tuple[int, ...] = ()
         self._quarters: dict[tuple[Phase, str], int] = {}
         """Of each ladder, done when progress was last logged."""
 
@@ -25,6 +26,9 @@ class StartLog:
             self._say(f"{stage}: {seconds:.1f} s")
             if stage is StartStage.PrefillCapture:
                 self._say(_clock(report.capture_clock()))
+        if report.pipeline_layers != self._layers:
+            self._layers = report.pipeline_layers
+            self._say(f"pipeline: stages of {' + '.join(map(str, self._layers))} layers")
         decisions, self._decisions = report.decisions[self._decisions :], len(report.decisions)
         for decision in decisions:
             if decision.stage is graphpod_policy.Stage.Engine:

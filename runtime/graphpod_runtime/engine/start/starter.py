@@ -25,6 +25,7 @@ from graphpod_policy import (
     Backend,
     CompileMode,
     EngineConfig,
+    ExitCode,
     Facts,
     Phase,
     Plan,
@@ -33,6 +34,7 @@ from graphpod_policy import (
     settled,
 )
 from graphpod_policy.limits import least_context
+from graphpod_policy.model.stages import stage_layers
 from graphpod_policy.resolution.resolve import chunk_there
 from graphpod_policy.start.can_start import context_too_long, policy_refused
 from graphpod_policy.start.footprint import largest_sizes
@@ -44,7 +46,7 @@ from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.cache_folder import folder_of
 from graphpod_runtime.compiled.jit import imported_beside
 from graphpod_runtime.engine.capture.capturer import Capturer
-from graphpod_runtime.engine.capture.debug import FaultKind, Mode, Switches
+from graphpod_runtime.engine.capture.debug import DEBUG, FaultKind, Mode, Switches
 from graphpod_runtime.engine.forward.graph_choice import Ladder, gates_of
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.forward.sampling.logprobs import of_hidden, rows_at_once
@@ -157,6 +159,9 @@ class Starter:
         self.config = asked
         self._warn(unusual)
         switches = Switches.read(rank=self._ranks.rank)
+        if Mode.Poison in switches.modes and self._ranks.count > 1:
+            what = f"{DEBUG}: poison is of one rank: only the first one knows which pages are free; leave it out"
+            raise StartFailure(ExitCode.SettingInvalid, what)
         if asked.threads is not None:
             torch.set_num_threads(asked.threads)
         place = place_of(asked.features.device, self._ranks)
@@ -169,6 +174,8 @@ class Starter:
                 # Known for certain now: a library's module may count positions otherwise than config.json says.
                 raise StartFailure.by(*obstacles)
             report.vocabulary, report.weights_bytes = model.shape.vocab, weights_bytes(model)
+            if (stage := model.shape.stage) is not None:
+                report.pipeline_layers = stage_layers(stage.whole.layers, stage.count)
             if draft_weights is not None:
                 report.weights_bytes += weights_bytes(draft_weights)
                 if unscaled := self._unscaled(draft_weights):

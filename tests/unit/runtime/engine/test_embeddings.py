@@ -141,10 +141,8 @@ def test_what_a_preemption_computes_again_is_pooled_once(
     loop.turn()
     while not next(iter(loop.scheduler._open.values())).computed:
         loop.turn()
-    flight = loop._pipeline._flight
-    if flight is not None:
-        loop._pipeline._land(flight)
-        loop._pipeline._flight = None
+    while loop._pipeline._flights:
+        loop._pipeline._land(loop._pipeline._flights.popleft())
     loop.scheduler._preempt()
     assert same(run(loop, link)["it"], expected(llama_folder, prompt, pooling))
 

@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 import msgspec
 
 from graphpod_policy import EngineConfig, Phase
+from tests.unit.runtime.ranks.asking import Ask, Told, tell
 
-SILENT_SECONDS = 3.0
 ROOT = Path(__file__).resolve().parents[4]
 
 
@@ -28,15 +28,17 @@ class Order(msgspec.Struct, frozen=True):
     """One engine, and what it is asked."""
 
     config: bytes
-    prompts: list[list[int]]
+    asks: list[Ask]
     faults: str = ""
-    max_tokens: int = 12
-    temperature: float = 0.0
-    prompt_logprobs: bool = False
+    modes: str = ""
     sent: int = 0
-    """A signal to rank 1,"""
+    """A signal,"""
+    to: int = 1
+    """to that rank,"""
     at: str = ""
     """in capture or decode."""
+    silent_seconds: float = 20.0
+    """As `others.SILENT_SECONDS`."""
     unwarmed: int = 0
     """A rank that cannot run its code before captures, where the others do, as on GPUs."""
 
@@ -44,13 +46,15 @@ class Order(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """What came of it. `graphs`: by phase its policy, graphs, and verdict of the self-check."""
 
-    texts: list[list[int]] = []
+    told: list[Told] = []
+    """Of each ask."""
     graphs: dict[str, tuple[str, int, str]] = {}
     rules: list[str] = []
     because: list[str] = []
     fallbacks: float = 0
     kv_pages: int = 0
-    scored: list[list[float]] = []
+    layers: tuple[int, ...] = ()
+    """Of each stage of a pipeline."""
     failure: str = ""
     left: int = 0
     """Other ranks that are alive after it."""
@@ -64,11 +68,11 @@ class RankForks:
     def __init__(self, forking: "subprocess.Popen[bytes]") -> None:
         self._forking = forking
 
-    def answer(self, config: EngineConfig, prompts: list[list[int]], **more: Any) -> Answer:
+    def answer(self, config: EngineConfig, *asks: Ask, **more: Any) -> Answer:
         """Of an engine that ends with it."""
         assert self._forking.stdin is not None
         assert self._forking.stdout is not None
-        self._forking.stdin.write(msgspec.json.encode(Order(config.canonical(), prompts, **more)) + b"\n")
+        self._forking.stdin.write(msgspec.json.encode(Order(config.canonical(), list(asks), **more)) + b"\n")
         self._forking.stdin.flush()
         return msgspec.json.decode(self._forking.stdout.readline(), type=Answer)
 
@@ -89,45 +93,46 @@ class Forked:
 
     def __init__(self, pid: int) -> None:
         self.pid, self._code = pid, None
+        self._asking = threading.Lock()
 
     def poll(self) -> int | None:
-        if self._code is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self._code = os.waitstatus_to_exitcode(status) if pid else None
-        return self._code
+        return self._asked(os.WNOHANG)
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:
-        if self._code is None:
-            _, status = os.waitpid(self.pid, 0)
-            self._code = os.waitstatus_to_exitcode(status)
-        return self._code
+        code = self._asked(0)
+        assert code is not None, "it has ended"
+        return code
+
+    def _asked(self, options: int) -> int | None:
+        with self._asking:  # the end of a process is reported once
+            if self._code is None:
+                pid, status = os.waitpid(self.pid, options)
+                self._code = os.waitstatus_to_exitcode(status) if pid else None
+            return self._code
 
 
 def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     """In a fork, the first rank; it forks the others."""
     from graphpod_runtime.base.failure import StartFailure
-    from graphpod_runtime.engine.capture.debug import FAULT
-    from graphpod_runtime.engine.offline import answers
+    from graphpod_runtime.engine.capture.debug import DEBUG, FAULT
     from graphpod_runtime.engine.ranks import others, process
     from graphpod_runtime.engine.ranks.leading import RankLost
     from graphpod_runtime.engine.ranks.start import runner_of
-    from graphpod_runtime.engine.schedule.sampling import Sampling
-    from graphpod_runtime.engine.schedule.sequence import LogprobRequest
     from graphpod_runtime.graphs.segments.cpu import RecorderPool
     from graphpod_runtime.wire.messages import Fatal
     from graphpod_runtime.wire.report import Report, State
 
-    os.environ[FAULT] = order.faults
+    os.environ[FAULT], os.environ[DEBUG] = order.faults, order.modes
     config = EngineConfig.parse(order.config)
-    others.SILENT_SECONDS = SILENT_SECONDS
+    others.SILENT_SECONDS = order.silent_seconds
     forks: list[Forked] = []
 
     def send(at: str) -> None:
         if at == order.at:
-            os.kill(forks[0].pid, order.sent)
+            os.kill(forks[order.to - 1].pid, order.sent)
 
     once = threading.Lock()
 
@@ -160,12 +165,10 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
             send("capture")
 
     runner = runner_of(config, report, start, ended)
-    sampling = Sampling(order.temperature, seed=7)
-    wants = LogprobRequest(prompt=0) if order.prompt_logprobs else None
     try:
         runner.start()
         send("decode")
-        found = answers(runner, order.prompts, order.max_tokens, sampling, wants, ignore_eos=True)
+        told = [tell(runner, ask) for ask in order.asks]
     except StartFailure as failure:
         answered(Answer(failure=str(failure)))
         return
@@ -173,7 +176,7 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         ended(lost.fatal)
     made, counted = runner.report, runner.counters.snapshot()
     answer = Answer(
-        [list(answer.tokens) for answer in found],
+        told,
         {
             phase.value: (one.effective.value, one.captured, one.self_check.value)
             for phase, one in ((phase, made.phases[phase]) for phase in Phase)
@@ -182,7 +185,7 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         [decision.because for decision in made.decisions],
         sum(sample.value for sample in counted if sample.name == "graphpod_graph_fallbacks_total"),
         made.kv_pages,
-        [[one.logprob for one in answer.prompt_logprobs] for answer in found],
+        made.pipeline_layers,
     )
     del runner
     gc.collect()  # the runner leaves the other ranks

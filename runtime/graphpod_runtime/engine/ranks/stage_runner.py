@@ -1,0 +1,171 @@
+"""The runner of a pipeline's stage: the last one has the logits of a pass, the first rank chooses tokens from them.
+
+The first rank launches its part of a pass and does not wait for the rest: what chooses the pass's tokens is launched
+when a later pass goes on from them, or when the pass lands. Until then other passes run, so all stages have work.
+Answers of the last stage come in the order of passes, and are taken in it.
+"""
+
+from collections import deque
+from collections.abc import Sequence as List
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from graphpod_policy import Phase
+from graphpod_runtime.base.inputs import Inputs
+from graphpod_runtime.engine.forward.launched_pass import Forwarded, LaunchedPass, Moment, Ran
+from graphpod_runtime.engine.forward.sampling.sampler import greedy
+from graphpod_runtime.engine.ranks.leading import LeadingRunner
+from graphpod_runtime.engine.ranks.messages import Choose
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.models.stage import StageModel
+from graphpod_runtime.ranks.pipeline import Pipeline
+
+
+class StageRunner(Runner):
+    """Of a rank of any stage."""
+
+    _defers = True
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return self._model.pipeline
+
+    @property
+    def _model(self) -> StageModel:
+        model = self._engine.model
+        assert isinstance(model, StageModel), "it was loaded as one"
+        return model
+
+    def launch(self, batch: Batch, given: List[int] | None = None) -> LaunchedPass:
+        """As `Runner.launch`, its tokens not chosen."""
+        self._model.exchanges = scores(batch)
+        try:
+            return super().launch(batch, given)
+        finally:
+            self._model.exchanges = False
+
+    def follow(self, batch: Batch, flight: LaunchedPass, *, tokens_alone: bool) -> None:
+        """What comes behind a pass at a rank that is not the first: the last stage answers. The other ranks of the
+        first stage choose when the first rank does."""
+        here = self.pipeline.position
+        if here.ends and flight.undecided is not None and flight.undecided.entries and not scores(batch):
+            self.pipeline.answer(flight.undecided.chosen if tokens_alone else flight.undecided.logits)
+        if not here.begins:
+            self.choose(flight)
+
+    def choose_behind(self, batch: Batch, flight: LaunchedPass) -> None:
+        """Chooses the tokens of `batch`, behind which other passes may have been launched."""
+        if sequences := yielding(batch):
+            # Whose seats the tokens are for.
+            self._engine.seats.seat(sequences, ends_of(batch))
+        Runner.choose(self, flight)
+
+    def _run(self, inputs: Inputs, began: Moment | None = None) -> tuple[tuple[Any, ...], Ran]:
+        results, ran = super()._run(inputs, began)
+        if inputs.phase is Phase.Decode and not self.pipeline.position.ends:
+            # No token of it counts: the first rank's come from the last stage.
+            states = results[0]
+            blank = states.new_zeros(1, 1).expand(states.shape[0], self.vocabulary)
+            results = blank, torch.zeros_like(inputs.tokens)
+        return results, ran
+
+
+def scores(batch: Batch) -> bool:
+    """Whether the first rank takes more of `batch` than what its tokens are chosen from."""
+    return isinstance(batch, PrefillBatch) and (batch.scores_prompt or batch.pools)
+
+
+def yielding(batch: Batch) -> tuple[Sequence, ...]:
+    """The sequences that get a token of `batch`."""
+    if isinstance(batch, DecodeBatch):
+        return batch.sequences
+    return tuple(chunk.sequence for chunk in batch.chunks if chunk.last)
+
+
+def ends_of(batch: Batch) -> List[int]:
+    """The tokens of each of these that the pass has read."""
+    if isinstance(batch, DecodeBatch):
+        return batch.ends
+    return [chunk.end for chunk in batch.chunks if chunk.last]
+
+
+class FirstStage(LeadingRunner, StageRunner):
+    """Of the first rank."""
+
+    def start(self) -> None:
+        super().start()
+        self._unanswered: deque[tuple[Batch, LaunchedPass]] = deque()
+
+    def launch(self, batch: Batch, given: List[int] | None = None) -> LaunchedPass:
+        with self._naming():
+            self._take_answers(self._before(batch))
+        flight = super().launch(batch, given)
+        assert flight.undecided is not None, "a stage's tokens are chosen later"
+        flight.undecided = _kept(flight.undecided)
+        self._unanswered.append((batch, flight))
+        if scores(batch):
+            self._take_answers(1)
+        return flight
+
+    def choose(self, flight: LaunchedPass) -> None:
+        """Nothing yet: a later launch or the landing of the pass does it."""
+
+    def land(self, flight: LaunchedPass) -> Yielded:
+        with self._naming():
+            while flight.undecided is not None:
+                self._take_answers(1)
+        return super().land(flight)
+
+    def _tokens_alone(self, batch: Batch) -> bool:
+        return all(
+            one.sampling.greedy
+            and not one.sampling.processing.changes
+            and one.grammar is None
+            and one.wants.answer is None
+            for one in yielding(batch)
+        )
+
+    def _before(self, batch: Batch) -> int:
+        """How many passes must have their tokens before `batch` is launched: it goes on from these, or its own answers
+        come while it is launched."""
+        if scores(batch):
+            return len(self._unanswered)
+        entries = batch.sequences if isinstance(batch, DecodeBatch) else [chunk.sequence for chunk in batch.chunks]
+        wanted, count = set(entries), 0
+        for place, (earlier, _) in enumerate(self._unanswered, 1):
+            if not wanted.isdisjoint(yielding(earlier)):
+                count = place
+        return count
+
+    def _take_answers(self, count: int) -> None:
+        """Of the first `count` passes without; launches what chooses their tokens."""
+        for _ in range(count):
+            batch, flight = self._unanswered.popleft()
+            assert flight.undecided is not None, "answers come once"
+            if yielding(batch) and not scores(batch):
+                flight.undecided = self._answered(flight.undecided, tokens_alone=self._tokens_alone(batch))
+            if self.pipeline.position.tensor > 1:
+                self._others.send(Choose())
+            self.choose_behind(batch, flight)
+
+    def _answered(self, forwarded: Forwarded, *, tokens_alone: bool) -> Forwarded:
+        """With the last stage's answer."""
+        if tokens_alone:
+            chosen = torch.zeros_like(forwarded.chosen)
+            self.pipeline.take_answer(chosen)
+            return replace(forwarded, chosen=chosen)
+        logits = forwarded.logits.new_zeros(forwarded.logits.shape)
+        self.pipeline.take_answer(logits)
+        return replace(forwarded, logits=logits, chosen=greedy(logits))
+
+
+def _kept(forwarded: Forwarded) -> Forwarded:
+    """What of it lies in static buffers, which a later pass overwrites, as copies."""
+    history = forwarded.history
+    if history is not None:
+        history = history._replace(tables=history.tables.clone())
+    return replace(forwarded, positions=forwarded.positions.clone(), history=history)

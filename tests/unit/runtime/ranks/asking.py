@@ -1,0 +1,104 @@
+"""What an engine is asked in tests of ranks: the same of one rank and of several."""
+
+from typing import NamedTuple
+
+import msgspec
+import numpy
+
+from graphpod_runtime.engine.run_ahead import RunAhead
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule.limits import Limits
+from graphpod_runtime.engine.schedule.pooled import Pooled
+from graphpod_runtime.engine.schedule.sampling import Sampling
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
+from graphpod_runtime.wire.messages import Pooling
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Prompts that come together, or one after the other, so that a later one may find the prefix of an earlier: that
+    ask is the last, because its scheduler keeps pages."""
+
+    prompts: list[list[int]]
+    max_tokens: int = 12
+    temperature: float = 0.0
+    prompt_logprobs: bool = False
+    prefixes: bool = False
+    pools: bool = False
+    """An embedding of each prompt is asked, the mean of its states."""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The answers, and how they came."""
+
+    texts: list[list[int]]
+    scored: list[list[float]]
+    pooled: list[list[float]]
+    cached: int
+    """Prompt tokens that the prefix cache had."""
+    preemptions: int
+    ahead: int
+    """Most passes that were launched and had not landed."""
+    batches: list[int]
+    """Rows of each decode pass."""
+
+
+class Watched(NamedTuple):
+    """A runner whose launches are counted."""
+
+    runner: Runner
+    flights: list[int]
+    rows: list[int]
+
+    @property
+    def ahead(self) -> bool:
+        return self.runner.ahead
+
+    def launch(self, batch: object) -> object:
+        self.flights[0] += 1
+        self.flights[1] = max(self.flights)
+        if (sequences := getattr(batch, "sequences", None)) is not None:
+            self.rows.append(len(sequences))
+        return self.runner.launch(batch)  # type: ignore[arg-type]
+
+    def choose(self, flight: object) -> None:
+        self.runner.choose(flight)  # type: ignore[arg-type]
+
+    def land(self, flight: object) -> object:
+        self.flights[0] -= 1
+        return self.runner.land(flight)  # type: ignore[arg-type]
+
+
+def tell(runner: Runner, ask: Ask) -> Told:
+    """What `runner`, which is started, answers."""
+    limits = Limits.serving(runner.config) if ask.prefixes else Limits.of(runner.config, len(ask.prompts))
+    scheduler = Scheduler(runner.pages, limits, runner.eos_ids)
+    wants = LogprobRequest(prompt=0) if ask.prompt_logprobs else LogprobRequest()
+    sequences = [
+        Sequence(str(index), list(prompt), len(prompt), ask.max_tokens, Sampling(ask.temperature, seed=7),
+                 ignore_eos=True, wants=wants, pooled=Pooled(Pooling.Mean) if ask.pools else None)
+        for index, prompt in enumerate(ask.prompts)
+    ]  # fmt: skip
+    watched = Watched(runner, [0, 0], [])
+    turns = RunAhead(scheduler, watched)  # type: ignore[arg-type]
+    for sequence in sequences:
+        scheduler.submit(sequence)
+        while ask.prefixes and turns.busy:
+            turns.turn()
+    while turns.busy:
+        turns.turn()
+    return Told(
+        [one.tokens[one.prompt_len :] for one in sequences],
+        [[logprob.logprob for logprob in one.prompt_logprobs] for one in sequences],
+        [_vector(one.pooled) for one in sequences if one.pooled is not None],
+        sum(one.cached or 0 for one in sequences),
+        scheduler.preemptions,
+        watched.flights[1],
+        watched.rows,
+    )
+
+
+def _vector(pooled: Pooled) -> list[float]:
+    found = pooled.vector()
+    assert found is not None, "it is finite"
+    return numpy.frombuffer(found, dtype="<f4").tolist()

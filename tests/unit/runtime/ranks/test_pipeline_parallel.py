@@ -1,0 +1,160 @@
+"""Stages of a pipeline write what one rank writes: by every policy, for every family, also where one fails."""
+
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphpod_policy import OnCaptureFailure, Policy
+from tests.unit.runtime.conftest import random_prompts, write_family, write_llama
+from tests.unit.runtime.ranks.asking import Ask
+from tests.unit.runtime.ranks.conftest import GREEDY, POLICIES, PROMPTS, SCORED, VOCABULARY, alone, config, sampled
+from tests.unit.runtime.ranks.rank_forks import Answer, RankForks
+
+ONE = Ask(PROMPTS[:1])
+EIGHT = Ask(random_prompts(8, longest=30), temperature=0.7)
+PREFIXES = Ask([PROMPTS[0], PROMPTS[0] + PROMPTS[1][:9]], prefixes=True)
+POOLED = Ask(PROMPTS, max_tokens=1, pools=True)
+PAGE = 4
+ROOM = 16
+"""Pages of a cache in which four sequences of these have no room."""
+
+
+@pytest.fixture(scope="session")
+def nine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nine layers, the heads of SmolLM2."""
+    folder = tmp_path_factory.mktemp("nine")
+    return write_llama(folder, heads=9, kv_heads=3, vocab_size=VOCABULARY, num_hidden_layers=9)
+
+
+def texts(found: Answer) -> list[list[list[int]]]:
+    return [told.texts for told in found.told]
+
+
+@pytest.mark.parametrize(
+    ("stages", "prefill", "decode"),
+    sampled(*((stages, *policies) for stages in (2, 3) for policies in POLICIES), count=1),
+)
+def test_stages_write_what_one_rank_writes(
+    ranks: RankForks, nine: Path, stages: int, prefill: Policy, decode: Policy
+) -> None:
+    """Nine layers over two stages are five and four: no stage is taken for a model whose layers are missing."""
+    layers = {2: (5, 4), 3: (3, 3, 3)}[stages]
+    page = 2 * layers[0] * PAGE * 3 * 16 * 4  # keys and values of the stage with most layers, 3 heads, float32
+    changes = {"max_model_len": 64, "kv_cache_bytes": ROOM * page}
+    asks = GREEDY, ONE, EIGHT, SCORED, POOLED, PREFIXES
+    found = ranks.answer(config(nine, prefill, decode, pipeline=stages, **changes), *asks)
+    assert not found.failure
+    wanted = alone(nine, *asks, max_model_len=64)
+    assert texts(found) == [told.texts for told in wanted]
+    for own, other in zip(found.told[3].scored, wanted[3].scored, strict=True):
+        assert own == pytest.approx(other, abs=1e-4)
+    for own, other in zip(found.told[4].pooled, wanted[4].pooled, strict=True):
+        assert own == pytest.approx(other, abs=1e-4)
+    assert found.layers == layers
+    assert found.kv_pages == ROOM
+    assert "UnknownLayers" not in found.rules
+    assert sum(told.preemptions for told in found.told) > 0
+    assert found.told[5].cached == wanted[5].cached > 0
+    assert found.folders == 0
+    if prefill is not Policy.Disabled:
+        assert found.graphs == {"prefill": (prefill.value, 2, "Passed"), "decode": (decode.value, 2, "Passed")}
+        # Piecewise scores no prompt on a graph.
+        assert (found.fallbacks > 0) is (prefill is Policy.Piecewise)
+    # So many stages have work at the same time, and sequences decode in as many batches; one runs ahead of itself.
+    assert [told.ahead for told in found.told[:3]] == [stages, 2, stages]
+    assert max(found.told[0].batches) <= -(-4 // stages)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_addresses_stay_and_devices_know_what_hosts_know(ranks: RankForks, two: Path, tensor: int) -> None:
+    asks = GREEDY, EIGHT, SCORED, POOLED, PREFIXES
+    asked = config(two, Policy.Breakable, Policy.Full, pipeline=2, tensor=tensor)
+    found = ranks.answer(asked, *asks, modes="addresses,seats")
+    assert not found.failure
+    assert texts(found) == [told.texts for told in alone(two, *asks)]
+
+
+@pytest.mark.parametrize(
+    ("family", "stages", "settings"),
+    sampled(
+        ("qwen2", 2, {"tied": False}),
+        ("qwen3", 3, {}),
+        ("gemma3", 2, {"num_hidden_layers": 4}),
+        count=1,
+    ),
+)
+def test_each_family_has_stages(
+    ranks: RankForks, tmp_path: Path, family: str, stages: int, settings: dict[str, Any]
+) -> None:
+    """Also where layers differ, and where the head is no copy of the embedding."""
+    folder = write_family(tmp_path, family, **{"vocab_size": VOCABULARY, **settings})
+    found = ranks.answer(config(folder, Policy.Breakable, Policy.Full, pipeline=stages), GREEDY)
+    assert not found.failure
+    assert texts(found) == [alone(folder, GREEDY)[0].texts]
+    assert found.graphs == {"prefill": ("Breakable", 2, "Passed"), "decode": ("Full", 2, "Passed")}
+
+
+def test_spoiling_free_pages_is_refused_with_several_ranks(ranks: RankForks, two: Path) -> None:
+    asked = config(two, Policy.Disabled, Policy.Disabled, pipeline=2)
+    found = ranks.answer(asked, GREEDY, modes="poison")
+    assert found.failure.startswith("SettingInvalid: ")
+    assert "only the first one knows which pages are free" in found.failure
+    assert (found.left, found.folders) == (0, 0)
+
+
+@pytest.mark.parametrize(("prefill", "decode"), sampled(*POLICIES, count=0))
+def test_two_stages_of_two_ranks_each(ranks: RankForks, two: Path, prefill: Policy, decode: Policy) -> None:
+    asks = GREEDY, SCORED
+    found = ranks.answer(config(two, prefill, decode, pipeline=2, tensor=2), *asks)
+    assert not found.failure
+    assert texts(found) == [told.texts for told in alone(two, *asks)]
+    if prefill is not Policy.Disabled:
+        assert found.graphs == {"prefill": (prefill.value, 2, "Passed"), "decode": (decode.value, 2, "Passed")}
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule", "graphs"),
+    sampled(
+        ("capture:prefill:4@1", "CaptureFailed", {"prefill": "Disabled", "decode": "Full"}),
+        ("selfcheck:decode:4@0", "SelfCheckFailed", {"prefill": "Breakable", "decode": "Disabled"}),
+        ("capture-oom:prefill:16@2", "LadderMemory", {"prefill": "Breakable", "decode": "Full"}),
+        count=1,
+    ),
+)
+def test_what_one_stage_meets_at_a_start_all_act_on(
+    ranks: RankForks, smollm2: Path, fault: str, rule: str, graphs: dict[str, str]
+) -> None:
+    asked = config(smollm2, Policy.Breakable, Policy.Full, pipeline=3, on_capture_failure=OnCaptureFailure.Degrade)
+    found = ranks.answer(asked, GREEDY, faults=fault)
+    assert not found.failure
+    assert {phase: policy for phase, (policy, _, _) in found.graphs.items()} == graphs
+    because = [why for one, why in zip(found.rules, found.because, strict=True) if one == rule]
+    assert because
+    assert all(f"rank {fault[-1]}: " in why for why in because)
+    assert texts(found) == [alone(smollm2, GREEDY)[0].texts]
+
+
+@pytest.mark.parametrize(
+    ("sent", "to", "at"),
+    sampled(
+        *((sent, to, at) for sent in (signal.SIGKILL, signal.SIGSTOP) for to in (1, 2) for at in ("capture", "decode")),
+        count=1,
+    ),
+)
+def test_a_stage_that_ends_or_stands_still_ends_the_engine(
+    ranks: RankForks, smollm2: Path, sent: signal.Signals, to: int, at: str
+) -> None:
+    """Its neighbours miss it in the middle of a pass, and the message names it all the same."""
+    silent = 3.0 if sent is signal.SIGSTOP else 20.0
+    asked = config(smollm2, Policy.Breakable, Policy.Full, pipeline=3)
+    found = ranks.answer(asked, GREEDY, sent=sent, to=to, at=at, silent_seconds=silent)
+    where = rf"Rank\w+: rank {to} of 3 \(stage {to} of 3\)"
+    how = (
+        r"has ended at [\w, ]+: signal SIGKILL" if sent is signal.SIGKILL else r"stands still at [\w, ]+: no beat of .*"
+    )
+    assert re.fullmatch(rf"{where} {how}(; it waited for .*)?", found.failure), found
+    assert found.left == 0
