@@ -78,8 +78,8 @@ truth: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy against eager,
 		$(if $(filter cpu,$(DEVICE)),--weights "$$($(RUN) -m demo.weights | tail -n 1)") $(TRUTH) || status=$$?; \
 		$(RUN) -m truth --page; exit $$status
 
-samples: venv ## in full what `make test` runs a sample of: each prompt alone, 200 requests, every model's FP8 weights
-	@$(RUN) -m pytest -q -m 'slow and not gpu' tests/unit tests/e2e/test_truth.py
+samples: venv tools ## in full what `make test` runs a sample of: prompts, requests, FP8 weights, killed testbeds
+	@$(RUN) -m pytest -q -m 'slow and not gpu' tests/unit tests/e2e/test_truth.py tests/e2e/test_testbed.py
 
 # Goes on where it was ended. A part, or all again: make families FAMILIES='--only phi3 gpt2', FAMILIES=--again
 families: venv ## every causal model type of transformers through the engine, equal to transformers; table in docs/reference

@@ -34,6 +34,12 @@ APART = (
 """Files of such a level that do without its cluster: they have clusters of their own, or none."""
 THEN = (*APART, "unit/start", "unit/truth", "contracts", "unit/runtime")
 """What several workers begin with after that, so that only short files are left for the end."""
+STARTED_WITH = os.getpriority(os.PRIO_PROCESS, 0)
+"""The niceness of the whole run."""
+POLITE = 5
+"""How much nicer tests in a process are beside levels with clusters. Those mostly wait, what they wait for has a clock,
+and the longest of them decides when the run ends.
+"""
 BEGAN = pytest.StashKey[float]()
 FIGURES = "figure: "
 """Begins the name of a property (pytest's `record_property`) that is shown at the end of the run."""
@@ -89,8 +95,17 @@ def _turn(path: str) -> tuple[bool, int]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
     """Processor seconds begin."""
+    if hasattr(item.config, "workerinput"):
+        _be_nicer(POLITE if item.path.relative_to(TESTS).parts[0] in IN_PROCESS else 0)
     item.stash[BEGAN] = spent_here()
     return (yield)
+
+
+def _be_nicer(by: int) -> None:
+    """Of this thread, and of all that it starts. Only root may go back, as whom clusters are started."""
+    niceness = min(STARTED_WITH + by, 19)
+    if os.getpriority(os.PRIO_PROCESS, 0) != niceness:
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
 
 
 @pytest.hookimpl(wrapper=True)

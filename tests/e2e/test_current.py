@@ -1,4 +1,7 @@
-"""`make demo CLUSTER=current` on a cluster of somebody else's: from its kubeconfig to an answer, and back."""
+"""`make demo CLUSTER=current` on a cluster of somebody else's: from its kubeconfig to an answer, and back.
+
+The tests of this file are one story in its order: refused, answered, half removed, removed.
+"""
 
 import os
 import re
@@ -42,24 +45,37 @@ def objects(cluster: Cluster) -> set[str]:
     return set(cluster.kubectl("get", KINDS, "-o", "name").split())
 
 
-def test_an_image_that_cannot_be_pulled_is_told_early_and_the_next_run_goes_on_from_there(theirs: Cluster) -> None:
-    before = objects(theirs)
+@pytest.fixture(scope="module")
+def before(theirs: Cluster) -> set[str]:
+    """What is there when the demo comes, and has to be there again at the end."""
+    return objects(theirs)
+
+
+def test_an_image_that_cannot_be_pulled_is_told_early(theirs: Cluster, before: set[str]) -> None:
     done = make(theirs, "demo", f"IMAGES={PREFIX}", f"OPERATOR_IMAGE={PREFIX}/operator:never-built")
     assert done.returncode != 0
     assert re.search(
         r"(ImagePullBackOff|ErrImageNeverPull): pod .*, image graphpod.dev/operator:never-built", done.stderr
     )
+    assert objects(theirs) > before, "the next run goes on from there"
 
+
+def test_the_next_run_goes_on_from_there_to_an_answer(theirs: Cluster) -> None:
     done = make(theirs, "demo", f"IMAGES={PREFIX}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "answer: The capital of France is Paris." in done.stdout
     assert "26/26 graphs" in done.stdout
 
+
+def test_a_namespace_that_holds_what_the_demo_did_not_make_stays(theirs: Cluster) -> None:
     theirs.kubectl("create", "configmap", "mine", "-n", NAMESPACE)
     done = make(theirs, "demo-down")
     assert done.returncode == 0, done.stderr
     assert f"namespace {NAMESPACE} stays, it holds what the demo did not make: ConfigMap/mine" in done.stdout
     theirs.kubectl("delete", "configmap", "mine", "-n", NAMESPACE)
+
+
+def test_demo_down_leaves_what_was_there_before(theirs: Cluster, before: set[str]) -> None:
     done = make(theirs, "demo-down")
     assert "nothing of it is left" in done.stdout
     assert objects(theirs) == before

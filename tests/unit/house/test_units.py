@@ -1,11 +1,13 @@
 """What the workers of `make test` share out between them."""
 
+import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import APART, THEN, _turn
+from tests.conftest import APART, POLITE, STARTED_WITH, THEN, _be_nicer, _turn
 from tests.units import unit_of
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -46,3 +48,13 @@ def test_levels_with_clusters_begin_then_what_takes_long_and_short_files_are_lef
     turned = turns[::-1]
     turned.sort(key=_turn)
     assert turned == turns
+
+
+def test_what_computes_lets_levels_with_clusters_go_first_and_those_are_as_the_whole_run() -> None:
+    with ThreadPoolExecutor(1) as thread:  # Linux has a niceness for each
+
+        def niceness(by: int) -> int:
+            thread.submit(_be_nicer, by).result()
+            return thread.submit(os.getpriority, os.PRIO_PROCESS, 0).result()
+
+        assert [niceness(by) for by in (POLITE, 0)] == [min(STARTED_WITH + POLITE, 19), STARTED_WITH]

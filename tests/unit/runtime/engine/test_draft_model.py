@@ -69,10 +69,10 @@ def near(llama_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("policies", POLICIES[:2])
 def test_the_model_itself_is_right_as_a_draft(
-    started: Start, llama_folder: Path, policies: tuple[Policy, Policy]
+    undrafted: Start, started: Start, llama_folder: Path, policies: tuple[Policy, Policy]
 ) -> None:
     prompts = random_prompts(8)
-    plain = answers(started(*policies), prompts, 40, ignore_eos=True)
+    plain = answers(undrafted(*policies), prompts, 40, ignore_eos=True)
     runner = started(*policies, **drafted_by(llama_folder))
     assert texts(answers(runner, prompts, 40, ignore_eos=True)) == texts(plain)
     proposed, accepted = counted(runner)
@@ -87,10 +87,10 @@ def test_the_model_itself_is_right_as_a_draft(
 
 
 @pytest.mark.parametrize("kind", ["drawn", "processed"])
-def test_texts_are_those_without_drafts(started: Start, near: Path, kind: str) -> None:
+def test_texts_are_those_without_drafts(undrafted: Start, started: Start, near: Path, kind: str) -> None:
     prompts = random_prompts(8)
     asked = {"max_tokens": 30, "sampling": SAMPLINGS[kind], "ignore_eos": True}
-    plain = answers(started(), prompts, **asked)
+    plain = answers(undrafted(), prompts, **asked)
     runner = started(**drafted_by(near))
     assert texts(answers(runner, prompts, **asked)) == texts(plain)
     proposed, accepted = counted(runner)
@@ -117,11 +117,13 @@ def test_prefix_hits_chunk_tails_and_preemptions(
         assert accepted >= 0.99 * proposed > 0
 
 
-def test_what_was_decoded_without_drafts_is_read_before_the_next_draft(started: Start, llama_folder: Path) -> None:
+def test_what_was_decoded_without_drafts_is_read_before_the_next_draft(
+    undrafted: Start, started: Start, llama_folder: Path
+) -> None:
     """Six requests decode plainly because they are too many; then two of them go on with drafts, and their texts are
     prefixes of more requests."""
     prompts = random_prompts(6, shortest=9, longest=30)
-    plain = answers(started(), prompts, 40, ignore_eos=True)
+    plain = answers(undrafted(), prompts, 40, ignore_eos=True)
     runner = started(**drafted_by(llama_folder, speculative_max_batch=2), decode_sizes=(1, 2, 4, 8))
     served = Served(runner)
     for index, prompt in enumerate(prompts):
@@ -140,10 +142,10 @@ def test_what_was_decoded_without_drafts_is_read_before_the_next_draft(started: 
 
 
 def test_what_it_has_not_read_is_read_in_bounded_parts_and_until_then_decoded_plainly(
-    started: Start, llama_folder: Path, monkeypatch: pytest.MonkeyPatch
+    undrafted: Start, started: Start, llama_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompts = random_prompts(4, shortest=25, longest=30)
-    plain = answers(started(), prompts, 40, ignore_eos=True)
+    plain = answers(undrafted(), prompts, 40, ignore_eos=True)
     runner = started(**drafted_by(llama_folder, speculative_max_batch=2), decode_sizes=(1, 2, 4, 8))
     served, draft = Served(runner), runner.engine.seats.draft_model  # type: ignore[union-attr]
     drafting = served.scheduler.drafting
@@ -265,13 +267,14 @@ def no_run_before(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("failing", [no_capture, no_run_before])
 def test_graphs_of_drafts_that_fail_are_reported_and_drafts_go_on(
+    undrafted: Start,
     started: Start,
     llama_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     failing: Callable[[pytest.MonkeyPatch], None],
 ) -> None:
     prompts = random_prompts(3)
-    plain = texts(answers(started(), prompts, 12, ignore_eos=True))
+    plain = texts(answers(undrafted(), prompts, 12, ignore_eos=True))
     failing(monkeypatch)
     runner = started(**drafted_by(llama_folder), on_capture_failure=OnCaptureFailure.Degrade)
     (warning,) = runner.report.warnings
@@ -316,6 +319,7 @@ def test_a_vocabulary_of_the_same_size_and_other_tokens_is_refused(
     ],
 )
 def test_a_fault_in_the_graphs_of_drafts_costs_graphs_and_no_answer(
+    undrafted: Start,
     started: Start,
     llama_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -326,7 +330,7 @@ def test_a_fault_in_the_graphs_of_drafts_costs_graphs_and_no_answer(
 ) -> None:
     """Graphs of 8, 4, 2 and 1 requests; where memory runs out the smaller half is captured."""
     prompts = random_prompts(5)
-    plain = texts(answers(started(), prompts, 8, ignore_eos=True))
+    plain = texts(answers(undrafted(), prompts, 8, ignore_eos=True))
     monkeypatch.setenv("GRAPHPOD_FAULT", fault)
     runner = started(**drafted_by(llama_folder), on_capture_failure=OnCaptureFailure.Degrade)
     (warning,) = runner.report.warnings

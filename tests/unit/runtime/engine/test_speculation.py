@@ -51,23 +51,6 @@ def texts(found: list[Answer]) -> list[tuple[int, ...]]:
     return [answer.tokens for answer in found]
 
 
-@pytest.fixture(scope="module")
-def undrafted_so_far() -> dict[tuple[Policy, ...], Runner]:
-    return {}
-
-
-@pytest.fixture
-def undrafted(started: Start, undrafted_so_far: dict[tuple[Policy, ...], Runner]) -> Start:
-    """undrafted(prefill, decode) → an engine without drafts, to compare with. Each is started once."""
-
-    def start(*policies: Policy) -> Runner:
-        if policies not in undrafted_so_far:
-            undrafted_so_far[policies] = started(*policies)
-        return undrafted_so_far[policies]
-
-    return start
-
-
 def both(
     undrafted: Start,
     started: Start,
