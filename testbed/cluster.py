@@ -104,6 +104,10 @@ class Cluster:
         """Merge patch of the object at `path`, as admin."""
         self._api(self._addresses()).merge(path, change)
 
+    def post(self, path: str, body: Any) -> Any:
+        """Make an object in the collection at `path`, as admin; what the API server answers."""
+        return self._api(self._addresses()).post(path, body)
+
     def delete(self, path: str) -> None:
         """Delete the object at `path`, as admin, and wait for nothing. One that is not there is fine."""
         self._api(self._addresses()).delete(path)

@@ -101,6 +101,11 @@ class Place:
         found: list[Manifest] = self.cluster.read(f"{self._all(kind)}?labelSelector={quote(selector)}")["items"]
         return found
 
+    def post(self, kind: str, manifest: Manifest) -> Manifest:
+        """Make an object, by its manifest; the object as it is then."""
+        made: Manifest = self.cluster.post(self._all(kind), manifest)
+        return made
+
     def merge(self, kind: str, name: str, change: Manifest, part: str = "") -> None:
         """Merge patch of an object, or of a part of it: `status`, `scale`."""
         self.cluster.merge("/".join(filter(None, (self._all(kind), name, part))), change)

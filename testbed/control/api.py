@@ -61,6 +61,10 @@ class Api:
         """Merge patch of the object at `path`."""
         self._answer("PATCH", f"{path}?fieldManager={manager}", change, "application/merge-patch+json", timeout)
 
+    def post(self, path: str, body: Any, timeout: float = 60.0) -> Any:
+        """Makes an object in the collection at `path`; the object as it is then, the verdict of a review."""
+        return self._answer("POST", path, body, "application/json", timeout)
+
     def delete(self, path: str, timeout: float = 60.0) -> None:
         """Delete the object at `path`, without waiting for its end. One that is not there is fine."""
         with suppress(NotThere):

@@ -1,6 +1,7 @@
 """The chart as a helm renders it, without a cluster."""
 
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -15,14 +16,16 @@ def run(helm: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([helm, *args], capture_output=True, text=True, timeout=120)
 
 
+@cache
 def render(helm: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+    """The same settings are rendered once."""
     wanted = ["--namespace", NAMESPACE, "--kube-version", KUBERNETES]
     return run(helm, "template", "graphpod", str(CHART), *wanted, *(f"--set={setting}" for setting in settings))
 
 
 def objects(rendered: str) -> list[dict]:
     """In an order of our own: the two helms differ in theirs."""
-    found = [document for document in yaml.safe_load_all(rendered) if document]
+    found = [document for document in yaml.load_all(rendered, yaml.CSafeLoader) if document]
     return sorted(found, key=lambda document: (document["kind"], document["metadata"]["name"]))
 
 
