@@ -18,22 +18,26 @@ KINDS = {
     "gisvc": "/apis/graphpod.dev/v1alpha1/{}/inferenceservices",
     "event": "/api/v1/{}/events",
     "horizontalpodautoscaler": "/apis/autoscaling/v2/{}/horizontalpodautoscalers",
-    "httproute": "/apis/gateway.networking.k8s.io/v1/{}/httproutes",
     "job": "/apis/batch/v1/{}/jobs",
     "networkpolicy": "/apis/networking.k8s.io/v1/{}/networkpolicies",
     "pod": "/api/v1/{}/pods",
-    "podmonitor": "/apis/monitoring.coreos.com/v1/{}/podmonitors",
     "poddisruptionbudget": "/apis/policy/v1/{}/poddisruptionbudgets",
     "pvc": "/api/v1/{}/persistentvolumeclaims",
     "replicaset": "/apis/apps/v1/{}/replicasets",
-    "scaledobject": "/apis/keda.sh/v1alpha1/{}/scaledobjects",
     "service": "/api/v1/{}/services",
     "serviceaccount": "/api/v1/{}/serviceaccounts",
 }
 """Kinds that tests read again and again, and where the API server has those of a namespace. A kubectl process takes
 fifteen times the CPU time to ask.
 """
-PLURALS = {path.rpartition("/")[2]: path for path in KINDS.values()}
+FOREIGN = {
+    "httproute": "/apis/gateway.networking.k8s.io/v1/{}/httproutes",
+    "podmonitor": "/apis/monitoring.coreos.com/v1/{}/podmonitors",
+    "scaledobject": "/apis/keda.sh/v1alpha1/{}/scaledobjects",
+}
+"""The same of kinds that a cluster has once a test brings them."""
+PATHS = {**KINDS, **FOREIGN}
+PLURALS = {path.rpartition("/")[2]: path for path in PATHS.values()}
 URI = "pvc://weights/model"
 
 
@@ -84,14 +88,14 @@ class Place:
 
     def get(self, kind: str, name: str) -> Manifest:
         """An object, with its managed fields. TestbedError where there is none."""
-        if path := KINDS.get(kind) or PLURALS.get(kind):
+        if path := PATHS.get(kind) or PLURALS.get(kind):
             found: Manifest = self.cluster.read(f"{self._where(path)}/{name}")
         else:
             found = json.loads(self.kubectl("get", kind, name, "-o", "json", "--show-managed-fields"))
         return found
 
     def _all(self, kind: str) -> str:
-        return self._where(KINDS[kind])
+        return self._where(PATHS[kind])
 
     def _where(self, path: str) -> str:
         return path.format(f"namespaces/{self.namespace}")
@@ -134,7 +138,7 @@ class Place:
 
     def names(self, kinds: str, selector: str = LABEL) -> list[str]:
         """The objects of these kinds (`services,pods`) with that label, as kubectl names them: `service/demo`."""
-        known = [PLURALS.get(kind, KINDS.get(kind)) for kind in kinds.split(",")]
+        known = [PLURALS.get(kind, PATHS.get(kind)) for kind in kinds.split(",")]
         if None in known:
             return self.kubectl("get", kinds, "-l", selector, "-o", "name").split()
         return [name for path in known if path for name in self._names(path, selector)]
