@@ -12,6 +12,7 @@ from graphpod_policy.model.config_json import CAPS, FULL, ConfigJson, rope_type
 from graphpod_policy.model.draft_head import DRAFT_VOCAB, head_not_built, layers_of
 from graphpod_policy.model.families import Family
 from graphpod_policy.model.fp8_scheme import PARTS
+from graphpod_policy.model.mixture import CHOSEN, COUNTS
 
 GIB = 1 << 30
 
@@ -27,8 +28,6 @@ DIFFUSION = ("LLaDA",)
 
 POSITIONS = "max_position_embeddings"
 """The field of the most tokens of one sequence, before they are stretched."""
-EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts")
-"""Fields that count the experts of a layer; the first that says so."""
 
 
 class ModelUnreadable(ValueError):
@@ -58,6 +57,8 @@ class ModelFacts:
     """Width of the experts that every token passes, together."""
     expert_layers: int | None = None
     """Layers that have experts, the others are dense; None: all."""
+    chosen_experts: int = 0
+    """Experts that compute a token; 0: not known."""
     tied: bool = False
     """Whether the embedding is the head, too."""
     max_position: int | None = None
@@ -97,7 +98,7 @@ class ModelFacts:
         heads, hidden, layers = (
             _count(text, name) for name in ("num_attention_heads", "hidden_size", "num_hidden_layers")
         )
-        experts = next((found for name in EXPERTS if (found := _count(text, name, 0))), 0)
+        experts = next((found for name in COUNTS if (found := _count(text, name, 0))), 0)
         width = _count(text, "moe_intermediate_size", 0) or None
         known = declared.row is not None
         shape = cls(
@@ -115,6 +116,7 @@ class ModelFacts:
             shared_intermediate=_count(text, "shared_expert_intermediate_size", 0)
             or _count(text, "n_shared_experts", 0) * (width or 0),
             expert_layers=sum(_has_experts(text, layers)) if experts else None,
+            chosen_experts=_count(text, CHOSEN, 0) if experts else 0,
             tied=bool(text.get("tie_word_embeddings", False)),
             max_position=_usable(declared.positions)
             if known and text.get(POSITIONS)
@@ -162,6 +164,13 @@ class ModelFacts:
             # It joins three states, and its attention reads the token and the state next to each other.
             embeddings += self.hidden * (self.hidden + self.head_dim * (self.heads + 2 * self.kv_heads))
         return self.layers * attention + (self.layers - layers) * dense + layers * sparse + embeddings
+
+    @property
+    def expanded(self) -> int:
+        """Elements of a token that chosen experts keep at once, at most: each has a row of its own. What they read is
+        next to gate and up, or their results are next to those in single precision."""
+        width = self.intermediate if self.expert_intermediate is None else self.expert_intermediate
+        return self.chosen_experts * max(3 * self.hidden, self.hidden + 2 * width, 3 * width)
 
     @property
     def served(self) -> "ModelFacts":

@@ -91,7 +91,7 @@ def pool_bytes(phase: Phase, largest: int, features: Features, model: ModelFacts
     shape = model or UNKNOWN_MODEL[features.device]
     element = 2 if features.device is Device.Cuda else 4
     rows = _rows(phase, largest, features)
-    layer = rows * (4 * shape.hidden + 3 * -(-shape.intermediate // features.tensor)) * element
+    layer = rows * (4 * shape.hidden + max(3 * -(-shape.intermediate // features.tensor), shape.expanded)) * element
     return layer + (rows * shape.vocab * 4 if phase is Phase.Decode else 0)
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from graphpod_policy.model.mixture import MixtureFields
+
 
 class Norm(StrEnum):
     """What stands in front of attention and MLP, and at the end."""
@@ -41,6 +43,10 @@ class Windows(StrEnum):
     """Those of `layer_types`, or all but each `sliding_window_pattern`-th."""
     Every = "Every"
     """All, where there is a `sliding_window`."""
+    AskedEvery = "AskedEvery"
+    """All, where `use_sliding_window` is true."""
+    AskedOther = "AskedOther"
+    """Where `use_sliding_window` is true: those of `layer_types`, or every other one below `max_window_layers`."""
 
 
 ATTENTION_MLP = {"attention_bias": "qkv out", "mlp_bias": "mlp"}
@@ -77,7 +83,7 @@ class Architecture:
     fused: tuple[str, ...] = ()
     """Matrices of the checkpoint that are several in others, and one here."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Modules of a layer in the checkpoint, and their names here."""
+    """Modules of a layer in the checkpoint, and their names here, one after the other."""
     gemma: bool = False
     """Gemma's scaled embeddings."""
     scale: str = ""
@@ -94,6 +100,10 @@ class Architecture:
     """Which layers have no rotation: FULL_LAYERS, or the field that lists a 0 for each; "": none."""
     activation: tuple[str, tuple[str, ...]] = ("hidden_act", ("silu",))
     """The field that names the activation of an MLP, and the values that are built."""
+    mixture: MixtureFields | None = None
+    """Where layers have experts in place of one MLP: the fields that say how many."""
+    clip: str = ""
+    """The field of the largest value that elements of queries, keys and values may have; "": any."""
     text_part: bool = False
     """Whether the decoder is the `text_config` of a model that sees images, too; that part is left out."""
 
@@ -110,7 +120,7 @@ class Architecture:
     @property
     def divides(self) -> bool:
         """Whether a rank's part of each matrix is one piece of the checkpoint's, and needs no other rank's heads."""
-        plain = not (self.interleaved or self.partial or self.fused)
+        plain = not (self.interleaved or self.partial or self.fused or self.mixture)
         return plain and self.qk_norm in (None, HeadNorm.Each)
 
     def tensor(self, name: str) -> str | None:
@@ -125,14 +135,14 @@ class Architecture:
 
     def _renamed(self, name: str) -> str:
         for stored, own in self.renamed.items():
-            if f".{stored}." in name:
-                return name.replace(f".{stored}.", f".{own}.")
+            name = name.replace(f".{stored}.", f".{own}.")
         return name
 
 
 TIED = {"tie_word_embeddings": True}
 WINDOWED = {"sliding_window": 4096}
 UPPER_WINDOWED = WINDOWED | {"max_window_layers": 28}
+QWEN_MIXTURE = WINDOWED | {"rms_norm_eps": 1e-6}
 GEMMA3 = (
     TIED
     | WINDOWED
@@ -190,6 +200,13 @@ COHERE_FEATURES: dict[str, Any] = {
     "interleaved": True,
     "logit_scale": True,
 }
+GRANITE_FEATURES: dict[str, Any] = {"scale": "attention_multiplier", "multipliers": True, "windows": None}
+GRANITE = {
+    "embedding_multiplier": 1.0,
+    "attention_multiplier": 1.0,
+    "residual_multiplier": 1.0,
+    "logits_scaling": 1.0,
+}
 COHERE = TIED | {"layer_norm_eps": 1e-5, "logit_scale": 0.0625, "max_position_embeddings": 8192}
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -221,16 +238,63 @@ ARCHITECTURES: dict[str, Architecture] = {
         fused=("self_attn.qkv_proj", "mlp.gate_up_proj"),
         windows=Windows.Every,
     ),
-    "GraniteForCausalLM": Architecture(
-        {
-            "embedding_multiplier": 1.0,
-            "attention_multiplier": 1.0,
-            "residual_multiplier": 1.0,
-            "logits_scaling": 1.0,
+    "GraniteForCausalLM": Architecture(GRANITE, **GRANITE_FEATURES),
+    "GraniteMoeForCausalLM": Architecture(
+        GRANITE | {"num_local_experts": 8, "num_experts_per_tok": 2},
+        **GRANITE_FEATURES,
+        biases={"attention_bias": "qkv out"},
+        mixture=MixtureFields(),
+        renamed={
+            "block_sparse_moe": "mlp",
+            "mlp.router.layer": "mlp.gate",
+            "mlp.router": "mlp.gate",
+            "mlp.input_linear": "mlp.experts.gate_up_proj",
+            "mlp.output_linear": "mlp.experts.down_proj",
         },
-        scale="attention_multiplier",
-        multipliers=True,
+    ),
+    "MixtralForCausalLM": Architecture(
+        {
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "num_key_value_heads": 8,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 1e6,
+        },
+        biases={},
+        windows=Windows.Every,
+        mixture=MixtureFields(),
+        renamed={"block_sparse_moe": "mlp", "w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"},
+    ),
+    "Qwen2MoeForCausalLM": Architecture(
+        QWEN_MIXTURE
+        | {
+            "num_experts": 60,
+            "num_experts_per_tok": 4,
+            "moe_intermediate_size": 1408,
+            "shared_expert_intermediate_size": 5632,
+            "qkv_bias": True,
+            "max_window_layers": 28,
+        },
+        biases={"qkv_bias": "qkv"},
+        windows=Windows.AskedOther,
+        mixture=MixtureFields(
+            "moe_intermediate_size", "norm_topk_prob", "shared_expert_intermediate_size", sparse=True
+        ),
+    ),
+    "Qwen3MoeForCausalLM": Architecture(
+        QWEN_MIXTURE | {"num_key_value_heads": 4, "moe_intermediate_size": 768, "num_experts_per_tok": 8},
+        biases={"attention_bias": "qkv out"},
+        qk_norm=HeadNorm.Each,
+        windows=Windows.AskedEvery,
+        mixture=MixtureFields("moe_intermediate_size", "norm_topk_prob", sparse=True),
+    ),
+    "OlmoeForCausalLM": Architecture(
+        {"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8},
+        biases={"attention_bias": "qkv out"},
+        qk_norm=HeadNorm.All,
         windows=None,
+        clip="clip_qkv",
+        mixture=MixtureFields(normalised="norm_topk_prob"),
     ),
     "Olmo2ForCausalLM": Architecture(
         {"rms_norm_eps": 1e-5},

@@ -8,6 +8,7 @@ from typing import Any
 from graphpod_policy.model.architectures import ARCHITECTURES, FULL_LAYERS, Architecture, Windows
 from graphpod_policy.model.families import Family, families, transformers_version
 from graphpod_policy.model.fp8_scheme import Fp8Scheme, SchemeNotBuilt, scheme_of
+from graphpod_policy.model.mixture import Mixture, mixture_of
 
 Json = Mapping[str, Any]
 
@@ -24,6 +25,8 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 STRETCHES = ("default", "dynamic", "linear", "llama3", "longrope", "yarn")
 """Rope types that are built; those that depend on the longest sequence of a pass, up to the positions of pretraining.
 """
+ASKED = (Windows.Asked, Windows.AskedEvery, Windows.AskedOther)
+"""Where `use_sliding_window` says whether there are windows."""
 WHERE_GIVEN = ("sliding_window", *CAPS)
 """Fields whose null is no missing field: there is none of it."""
 
@@ -87,6 +90,8 @@ class ConfigJson:
             return f"{QUANTIZATION} that quantizes a part of what is one matrix here is not built ({mixed})"
         if scheme and not scheme.online and (row.own_order or self._rotary_part() != 1):
             return f"{QUANTIZATION} is not built for {self.architecture}, whose matrices are stored in another order"
+        if scheme and row.mixture:
+            return f"{QUANTIZATION} is not built for the experts of {self.architecture}; use the model's plain weights"
         field, built = row.activation
         # What a family has: silu in a Gemma would be a file of another model.
         if (activation := fields.get(field, built[0])) not in built:
@@ -118,6 +123,10 @@ class ConfigJson:
     def scheme(self) -> Fp8Scheme | None:
         """How matrices are held in FP8; None: as plain numbers. SchemeNotBuilt for a way that is not built."""
         return scheme_of(self.fields.get(QUANTIZATION))
+
+    def mixture(self) -> Mixture | None:
+        """The experts of the model; None: it is dense, or of an architecture that the engine does not know."""
+        return mixture_of(self.row and self.row.mixture, self.fields)
 
     def windows(self) -> tuple[int | None, ...]:
         """Of each layer: how many of the last tokens a token attends to, None for all; () for a model without."""
@@ -193,10 +202,10 @@ class ConfigJson:
     def _layer_types(self) -> list[str]:
         """Of each layer; empty where none is windowed."""
         fields, kind = self.fields, self.row and self.row.windows
-        if kind is None or (kind is Windows.Asked and not fields.get("use_sliding_window")):
+        if kind is None or (kind in ASKED and not fields.get("use_sliding_window")):
             return []
         layers = range(int(fields["num_hidden_layers"]))
-        if kind is Windows.Every:
+        if kind in (Windows.Every, Windows.AskedEvery):
             return [SLIDING for _ in layers] if fields.get("sliding_window") else []
         if fields.get("layer_types"):
             return list(fields["layer_types"])
@@ -206,6 +215,8 @@ class ConfigJson:
         if self.row is not None and self.row.unrotated:
             return [SLIDING if layer in self.unrotated() else FULL for layer in layers]
         first = int(fields["max_window_layers"])
+        if kind is Windows.AskedOther:
+            return [SLIDING if layer < first and not layer % 2 else FULL for layer in layers]
         return [SLIDING if layer >= first else FULL for layer in layers]
 
 

@@ -90,6 +90,7 @@ def can_start(
     if dtype.refused:
         found.append(Obstacle.of(ExitCode.DtypeUnavailable, dtype.refused))
     found += _fp8_weights(config, model, node)
+    found += _fp8_experts(config, model)
     choice = attention_there(config, model, node)
     if choice.kernels is None and config.features.attention is not AttentionBackend.Triton:  # that is not built
         found.append(Obstacle.of(ExitCode.AttentionUnavailable, choice.because))
@@ -186,7 +187,7 @@ def _not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Ob
         (
             row is not None and not row.divides and features.tensor > 1,
             "spec.model",
-            "a family whose checkpoints fuse, reorder or normalise several heads together",
+            "a family with experts, or whose checkpoints fuse, reorder or normalise several heads together",
             "serve another family",
         ),
     ):
@@ -268,6 +269,15 @@ def _fp8_weights(config: EngineConfig, model: ModelFacts | None, node: NodeFacts
         what = f"{where}: a GPU of compute capability {major}.{minor} multiplies no FP8, which {least}.{after} does"
         step = "use an L4, L40S, H100 or newer, or 16-bit weights"
         yield Obstacle.of(ExitCode.DtypeUnavailable, what, step)
+
+
+def _fp8_experts(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
+    """That weights of experts are to become FP8."""
+    if config.features.quantization is Quantization.Fp8:
+        for one in (model, model and model.draft):
+            if one is not None and one.experts:
+                what = f"spec.engine.quantization: Fp8 is not built for the experts of {one.architecture}"
+                yield Obstacle.of(ExitCode.FeatureNotBuilt, what, "remove it, and use 16-bit weights")
 
 
 def _dtype(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> DtypeChoice:

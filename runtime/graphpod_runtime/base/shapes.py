@@ -10,6 +10,7 @@ from torch import Tensor
 from graphpod_policy import ModelPath
 from graphpod_policy.model.architectures import HeadNorm, Norm
 from graphpod_policy.model.fp8_scheme import Fp8Scheme
+from graphpod_policy.model.mixture import Mixture
 from graphpod_policy.model.stages import stage_layers
 
 
@@ -105,6 +106,10 @@ class ModelShape:
     """Whether the first layer's attention reads its input without a norm: that of an EAGLE head."""
     scheme: Fp8Scheme | None = None
     """Of the matrices of layers that are in FP8; None: all are plain."""
+    mixture: Mixture | None = None
+    """Its experts; None: all layers are dense."""
+    clip: float | None = None
+    """What elements of queries, keys and values are cut to, up and down, before their rotation; None: nothing."""
     part: "Part | None" = None
     """Of what model this is a rank's part; None: it is whole. Vocabulary and hidden size are those of the model."""
     stage: "Stage | None" = None
@@ -139,6 +144,14 @@ class ModelShape:
             intermediate=self.intermediate // ranks,
             part=Part(self, rank, ranks),
         )
+
+    def experts(self, layer: int) -> Mixture | None:
+        """Those of `layer`; None: it is dense."""
+        return self.mixture if self.mixture is not None and layer in self.mixture.layers else None
+
+    def scheme_of(self, layer: int, part: str) -> Fp8Scheme | None:
+        """That of the matrix of `layer` that has `part` in it."""
+        return self.scheme if self.scheme is not None and self.scheme.covers(layer, part) else None
 
     def window(self, layer: int) -> int | None:
         """That of `layer`."""

@@ -2,7 +2,8 @@
 
 Plain eager, which the self-check compares replays with, runs compiled halves too: a compiler's mistake would stand on
 both sides of that comparison. Here it stands on one. Their roundings differ, so the allowance is measured: a multiple
-of what an error in the last place of every argument does to the uncompiled function.
+of what an error in the last place of every argument does to the uncompiled function. Routers choose in all runs what
+they chose in the first one: a last place may tip a choice, and would be no rounding.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.base.errors import CompileFailed
+from graphpod_runtime.base.pinned_choices import PinnedChoices
 from graphpod_runtime.compiled.aot import Argument, Function, TensorFunction, like, tensors_of
 
 FP8 = torch.float8_e4m3fn
@@ -41,16 +43,21 @@ def prove(
     most = [like(examples[index], many if index in rows else None) for index in tensors]
     places = min((one.shape[0] for at, one in enumerate(most) if at not in with_rows and one.dim() > 0), default=1)
     generator = torch.Generator(most[0].device).manual_seed(0)
-    drawn = [_drawn(tensor, generator, places) for tensor in most]
+    drawn = [_drawn(tensor, generator, places, rows=at in with_rows) for at, tensor in enumerate(most)]
     least = TIPPING if any(tensor.dtype is FP8 for tensor in drawn) else 0.0
     moved = [nudged(tensor, generator, least) for tensor in drawn]
     for count in (*COUNTS, many):
         given, other = (
             [tensor[:count] if at in with_rows else tensor for at, tensor in enumerate(each)] for each in (drawn, moved)
         )
-        wanted = _called(lambda arguments: plain(*arguments), given, with_rows)
-        rounded = _called(lambda arguments: plain(*arguments), other, with_rows)
-        for index, (one, two, got) in enumerate(zip(wanted, rounded, _called(code, given, with_rows), strict=True)):
+        choices = PinnedChoices()
+        with choices.noted():
+            wanted = _called(lambda arguments: plain(*arguments), given, with_rows)
+        with choices.repeated():
+            rounded = _called(lambda arguments: plain(*arguments), other, with_rows)
+        with choices.repeated():
+            found = _called(code, given, with_rows)
+        for index, (one, two, got) in enumerate(zip(wanted, rounded, found, strict=True)):
             allowed = NUDGES * (_furthest(one, two) + _least(one))
             difference = _furthest(one, got)
             if not difference <= allowed:
@@ -60,14 +67,16 @@ def prove(
                 )
 
 
-def _drawn(tensor: Tensor, generator: torch.Generator, places: int) -> Tensor:
-    """`tensor` filled with normal numbers, those of a matrix scaled so that a product stays near one; integers, which
-    are places in tables, with any of the first `places`, which every table has."""
+def _drawn(tensor: Tensor, generator: torch.Generator, places: int, *, rows: bool) -> Tensor:
+    """`tensor` filled with normal numbers, those of a matrix, or of a stack of some, scaled so that a product stays near
+    one; integers, which are places in tables, with any of the first `places`, which every table has. `rows`: its first
+    dimension is rows."""
     if not tensor.is_floating_point():
         return tensor.random_(0, places, generator=generator)
     if tensor.dtype is FP8:
         return tensor.copy_(torch.empty(tensor.shape, device=tensor.device).normal_(0, 1, generator=generator))
-    return tensor.normal_(0, tensor.shape[-1] ** -0.5 if tensor.dim() == 2 else 1, generator=generator)
+    matrix = tensor.dim() == 2 or (tensor.dim() == 3 and not rows)
+    return tensor.normal_(0, tensor.shape[-1] ** -0.5 if matrix else 1, generator=generator)
 
 
 def nudged(tensor: Tensor, generator: torch.Generator, least: float = 0.0) -> Tensor:

@@ -49,6 +49,8 @@ def shape_of(folder: Path, whole: Json, quantize: bool = False) -> ModelShape:
         if declared.row is None or missing is not None:
             raise ModelUnsupported(f"{path}: {missing}")
         shape = _Reader(declared, declared.row).shape(eos_ids(folder, whole, declared.fields))
+        if quantize and shape.mixture is not None:
+            raise ModelUnsupported(f"{path}: FP8 weights are not built for mixtures of experts")
         scheme = declared.scheme() or (ONLINE if quantize else None)
         return replace(shape, scheme=scheme)
     except KeyError as error:
@@ -110,6 +112,8 @@ class _Reader:
             norm_inputs=row.norm_inputs,
             residual_scale=float(config["residual_multiplier"]) if row.multipliers else 1.0,
             logit_scale=self._logit_scale(),
+            mixture=declared.mixture(),
+            clip=float(config[row.clip]) if row.clip and config.get(row.clip) else None,
             logit_cap=float(config[CAPS[1]]) if config.get(CAPS[1]) else None,
         )
 

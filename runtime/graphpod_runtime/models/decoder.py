@@ -10,31 +10,18 @@ import torch.nn.functional as functional
 from torch import Tensor, nn
 
 from graphpod_policy.model.architectures import HeadNorm, Norm
-from graphpod_policy.model.fp8_scheme import PARTS, Fp8Scheme
+from graphpod_policy.model.fp8_scheme import PARTS
 from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.models.layer_functions import Forms, LayerFunctions
+from graphpod_runtime.models.mlp.dense import DenseMlp
+from graphpod_runtime.models.mlp.experts import Experts
 from graphpod_runtime.models.norm import NormTensors, RowNorm
 from graphpod_runtime.models.parts import embedded, vocabulary_rows
 from graphpod_runtime.models.rope.rope_tables import rope_tables
-from graphpod_runtime.models.weights.weight import Weight, weight_of
+from graphpod_runtime.models.weights.linear import Linear
 from graphpod_runtime.ranks.collectives import columns_of_ranks
-
-
-class Linear(nn.Module):
-    """The weight [out, in] and perhaps the bias of x · weightᵀ + bias; may hold several fused projections, of `parts`
-    outputs each."""
-
-    def __init__(
-        self, inputs: int, parts: tuple[int, ...], dtype: torch.dtype, scheme: Fp8Scheme | None, *, bias: bool
-    ) -> None:
-        super().__init__()
-        self.weight: Weight = weight_of(inputs, parts, dtype, scheme)
-        self.bias = nn.Parameter(torch.empty(sum(parts), dtype=dtype), requires_grad=False) if bias else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.weight.matmul(x, self.bias)
 
 
 def _norm(shape: ModelShape, dtype: torch.dtype, *width: int) -> RowNorm:
@@ -59,7 +46,7 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.shape, self.index = shape, index
         hidden, attention = shape.hidden, shape.heads * shape.head_dim
-        qkv, out, gate_up, down = (_scheme(shape, index, parts[0]) for parts in PARTS)
+        qkv, out = (shape.scheme_of(index, parts[0]) for parts in PARTS[:2])
         bare = not shape.norm_inputs or (index == 0 and shape.bare_input)
         self.norm_before_attention = None if bare else _norm(shape, dtype)
         heads = (attention, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim)
@@ -71,14 +58,16 @@ class DecoderLayer(nn.Module):
         self.norm_before_mlp = self.norm_before_attention
         if not shape.parallel:
             self.norm_before_mlp = _norm(shape, dtype) if shape.norm_inputs else None
-        wide = (shape.intermediate,) * (2 if shape.gated else 1)
-        self.gate_up = Linear(hidden, wide, dtype, gate_up, bias=shape.mlp_bias)
-        self.down = Linear(shape.intermediate, (hidden,), dtype, down, bias=shape.mlp_bias)
+        mixture = shape.experts(index)
+        self.mlp = DenseMlp(shape, index, dtype) if mixture is None else Experts(mixture, hidden, dtype)
         self.norm_result = _norm(shape, dtype) if shape.norm_results else None
 
     @property
     def forms(self) -> Forms:
-        return Forms(*(linear.weight.form for linear in (self.qkv, self.out, self.gate_up, self.down)))
+        attention = self.qkv.weight.form, self.out.weight.form
+        if isinstance(self.mlp, Experts):
+            return Forms(*attention, mixture=self.mlp.mixture)
+        return Forms(*attention, self.mlp.gate_up.weight.form, self.mlp.down.weight.form)
 
     def forward(self, x: Tensor, cosines: Tensor, sines: Tensor, attend: Attend) -> Tensor:
         """x [tokens, hidden], tables [tokens, 1, head_dim] -> [tokens, hidden]"""
@@ -93,10 +82,7 @@ class DecoderLayer(nn.Module):
             self.out.bias,
             _tensors(self.norm_attended),
             _tensors(self.norm_before_mlp),
-            self.gate_up.weight.tensors(),
-            self.gate_up.bias,
-            self.down.weight.tensors(),
-            self.down.bias,
+            *self.mlp.arguments(),
             _tensors(self.norm_result),
         )
         return result
@@ -115,11 +101,6 @@ class DecoderLayer(nn.Module):
             None if self.norm_k is None else self.norm_k.weight,
         )
         return attend(self.index, q, k, v)
-
-
-def _scheme(shape: ModelShape, layer: int, part: str) -> Fp8Scheme | None:
-    """Of the matrix that has `part` in it."""
-    return shape.scheme if shape.scheme is not None and shape.scheme.covers(layer, part) else None
 
 
 def _tensors(norm: RowNorm | None) -> NormTensors | None:

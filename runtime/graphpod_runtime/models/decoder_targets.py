@@ -9,15 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphpod_policy.model.architectures import HeadNorm, Norm
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import ModelShape
-from graphpod_runtime.models.decoder import Decoder, DecoderBody, DecoderLayer, Linear
+from graphpod_runtime.models.decoder import Decoder, DecoderBody, DecoderLayer
+from graphpod_runtime.models.mlp.experts import Experts
 from graphpod_runtime.models.norm import RowNorm
 from graphpod_runtime.models.parts import cuts_of
 from graphpod_runtime.models.tensor_destination import PIECE_BYTES, WHOLE, Cut, Destination, Target
+from graphpod_runtime.models.weights.linear import Linear
 
 Destinations = dict[str, Destination]
 """By the tensors' names."""
@@ -87,13 +89,36 @@ def _projections(layer: DecoderLayer) -> Destinations:
 
 
 def _mlp(layer: DecoderLayer) -> Destinations:
-    shape, wide, cuts = layer.shape, layer.shape.intermediate, cuts_of(layer.shape)
-    targets = linear_targets("mlp.down_proj", layer.down, 0, shape.hidden, cuts.columns)
+    shape, mlp, wide, cuts = layer.shape, layer.mlp, layer.shape.intermediate, cuts_of(layer.shape)
+    if isinstance(mlp, Experts):
+        return _experts(mlp)
+    targets = linear_targets("mlp.down_proj", mlp.down, 0, shape.hidden, cuts.columns)
     if "mlp.gate_up_proj" in shape.fused:
-        return targets | linear_targets("mlp.gate_up_proj", layer.gate_up, 0, 2 * wide)
+        return targets | linear_targets("mlp.gate_up_proj", mlp.gate_up, 0, 2 * wide)
     if shape.gated:
-        targets |= linear_targets("mlp.gate_proj", layer.gate_up, 0, wide, cuts.rows)
-    return targets | linear_targets("mlp.up_proj", layer.gate_up, wide if shape.gated else 0, wide, cuts.rows)
+        targets |= linear_targets("mlp.gate_proj", mlp.gate_up, 0, wide, cuts.rows)
+    return targets | linear_targets("mlp.up_proj", mlp.gate_up, wide if shape.gated else 0, wide, cuts.rows)
+
+
+def _experts(mlp: Experts) -> Destinations:
+    """Of each expert by itself: the loader takes stacks apart."""
+    targets: Destinations = {"mlp.gate.weight": _whole(mlp.router)}
+    for expert, (gate_up, down) in enumerate(zip(mlp.gate_up.data, mlp.down.data, strict=True)):
+        targets |= _gated(f"mlp.experts.{expert}", gate_up, down)
+    if mlp.shared_gate is not None and mlp.shared_gate_up is not None and mlp.shared_down is not None:
+        targets |= _gated("mlp.shared_expert", mlp.shared_gate_up, mlp.shared_down)
+        targets["mlp.shared_expert_gate.weight"] = _whole(mlp.shared_gate)
+    return targets
+
+
+def _gated(name: str, gate_up: Tensor, down: Tensor) -> Destinations:
+    """Of an MLP whose gate and up are one matrix."""
+    width = down.shape[1]
+    return {
+        f"{name}.gate_proj.weight": Target(gate_up, 0, width),
+        f"{name}.up_proj.weight": Target(gate_up, width, width),
+        f"{name}.down_proj.weight": Target(down, 0, down.shape[0]),
+    }
 
 
 def norm_targets(name: str, norm: RowNorm | None) -> Destinations:
@@ -116,7 +141,7 @@ def linear_targets(name: str, linear: Linear, first: int, rows: int, cut: Cut = 
     return found
 
 
-def _whole(parameter: nn.Parameter, cut: Cut = WHOLE) -> Target:
+def _whole(parameter: Tensor, cut: Cut = WHOLE) -> Target:
     return Target(parameter, 0, parameter.shape[0], cut=cut)
 
 

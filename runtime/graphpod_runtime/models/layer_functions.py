@@ -12,10 +12,12 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from graphpod_policy.model.architectures import HeadNorm, Norm
+from graphpod_policy.model.mixture import Mixture
 from graphpod_runtime.base.opaque_call import OpaqueCall
 from graphpod_runtime.base.shapes import Activation, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache, Compiled, CompiledCode
 from graphpod_runtime.kernels.matrix_product import TRITON, add_product
+from graphpod_runtime.models.mlp.experts import mixed
 from graphpod_runtime.models.norm import NormTensors, normalised, normalised_heads
 from graphpod_runtime.models.rope.rope_tables import apply_rope
 from graphpod_runtime.models.weights.product import Form, Tensors, matmul
@@ -27,12 +29,13 @@ Nested = Tensor | None | Tensors
 
 
 class Forms(NamedTuple):
-    """Of the weights of a layer."""
+    """Of the weights of a layer, and the experts that it has in place of an MLP."""
 
     qkv: Form = Form.Plain
     out: Form = Form.Plain
     gate_up: Form = Form.Plain
     down: Form = Form.Plain
+    mixture: Mixture | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Before:
     form: Form = Form.Plain
     norm: Norm = Norm.Rms
     qk_norm: HeadNorm | None = None
+    clip: float | None = None
 
     def __call__(
         self,
@@ -72,7 +76,10 @@ class Before:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v out of what was projected: q and k normalised where there are weights for it, and rotated."""
         q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
-        if self.qk_norm is not None and norm_q is not None and norm_k is not None:
+        if self.clip is not None:
+            q, k, v = self._clipped(q, norm_q), self._clipped(k, norm_k), self._clipped(v, None)
+            q, k = apply_rope(q, cosines, sines), apply_rope(k, cosines, sines)
+        elif self.qk_norm is not None and norm_q is not None and norm_k is not None:
             q = apply_rope(normalised_heads(self.qk_norm, q, norm_q, self.eps), cosines, sines)
             k = apply_rope(normalised_heads(self.qk_norm, k, norm_k, self.eps), cosines, sines)
         else:
@@ -80,9 +87,16 @@ class Before:
             q, k = rotated.split((self.heads, self.kv_heads), dim=1)
         return q, k, v
 
+    def _clipped(self, heads: Tensor, norm: Tensor | None) -> Tensor:
+        """`heads`, normalised where there are weights for it, and cut."""
+        assert self.clip is not None
+        if self.qk_norm is not None and norm is not None:
+            heads = normalised_heads(self.qk_norm, heads, norm, self.eps)
+        return heads.clamp(-self.clip, self.clip)
+
     def has_rotation_kernel(self, x: Tensor) -> bool:
         """Whether a kernel of ours does what `rotated` does, where x is."""
-        known = self.qk_norm in (None, HeadNorm.Each)
+        known = self.qk_norm in (None, HeadNorm.Each) and self.clip is None
         return x.is_cuda and TRITON and self.head_dim.bit_count() == 1 and known
 
 
@@ -120,8 +134,20 @@ class After:
         norm_result: NormTensors | None,
     ) -> Tensor:
         added = x + self._result(self._product(self.forms.out, attended, out, out_bias), norm_attended)
-        wide = self.widened(x if self.parallel else added, norm, gate_up, gate_up_bias)
+        read = x if self.parallel else added
+        if self.forms.mixture is not None:
+            return added + self._result(self._mixed(read, norm, gate_up, down), norm_result)
+        wide = self.widened(read, norm, gate_up, gate_up_bias)
         return added + self._result(self._product(self.forms.down, wide, down, down_bias), norm_result)
+
+    def with_experts(self, added: Tensor, norm: NormTensors | None, wide: Tensors, down: Tensors) -> Tensor:
+        """What is left of a layer with experts once attention is added: [tokens, hidden]."""
+        return added + self._mixed(added, norm, wide, down)
+
+    def _mixed(self, x: Tensor, norm: NormTensors | None, wide: Tensors, down: Tensors) -> Tensor:
+        assert self.forms.mixture is not None
+        read = x if norm is None else normalised(self.kind, x, norm, self.eps)
+        return mixed(self.forms.mixture, read, wide, down, self._activated)
 
     def _product(self, form: Form, x: Tensor, weight: Tensors, bias: Tensor | None) -> Tensor:
         if self.ranks == 1:
@@ -161,7 +187,7 @@ class LayerFunctions:
 
     def __init__(self, shape: ModelShape, forms: Forms) -> None:
         heads = (shape.heads, shape.kv_heads, shape.head_dim)
-        self._before = Before(*heads, shape.norm_eps, forms.qkv, shape.norm, shape.qk_norm)
+        self._before = Before(*heads, shape.norm_eps, forms.qkv, shape.norm, shape.qk_norm, shape.clip)
         ranks = 1 if shape.part is None else shape.part.ranks
         mlp = (shape.norm, shape.parallel, shape.gated, shape.residual_scale, ranks)
         self._after = After(shape.norm_eps, shape.activation, forms, *mlp)
@@ -256,6 +282,10 @@ class CompiledAfter:
             (result,) = self._coded(Compiled.After, after, (*whole, *rest), (0, 1))
             return result
         add_product(x, attended, *out)  # type: ignore[arg-type]
+        if after.forms.mixture is not None:
+            # It is read and added to: a result of its own costs what a place in `x` would.
+            (result,) = self._coded(Compiled.Mlp, after.with_experts, (x, norm, gate_up, down), (0,))
+            return result
         (wide,) = self._coded(Compiled.Mlp, after.widened, (x, norm, gate_up, gate_up_bias), (0,))
         return add_product(x, wide, *down)  # type: ignore[arg-type]
 

@@ -15,6 +15,7 @@ from graphpod_runtime.models.checkpoint import tensors
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.decoder_targets import decoder_targets
 from graphpod_runtime.models.kv_scales import KvScales
+from graphpod_runtime.models.mlp.stacks import apart
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.parts import elsewhere
 from graphpod_runtime.models.registry import build, by_transformers, computed_by_transformers
@@ -64,7 +65,7 @@ def load_model(
             if elsewhere(name, shape):
                 continue
             if not scales.take(file, name, tensor):
-                yield Stored(file, stored_name, name, tensor)
+                yield from (Stored(file, stored_name, *each) for each in apart(name, tensor))
 
     fill(folder, shape.architecture, decoder_targets(model), wanted(), read)
     model.kv_scales, model.unscaled_layers = scales.by_layer(), scales.missing()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 
@@ -54,7 +54,7 @@ class Target:
     """Rows [first, first + rows) of `parameter` take one tensor of the checkpoint (fused weights take several), or its
     part `cut`, `plus` a number."""
 
-    parameter: nn.Parameter
+    parameter: Tensor
     first: int
     rows: int
     plus: float = 0.0

@@ -7,8 +7,9 @@ KV pages written. That finds a frozen value, a reused address, a break that does
 (b) For some sizes, with plain eager on fresh unpadded tensors: that finds what (a) shares, such as a buffer that
 is loaded wrongly. Rounding differs there, because kernels differ by row count and by the width of block tables; the
 allowance is four times what padding of both does to plain eager, so it is measured, not chosen. Where activations are
-rounded to FP8, a last place tips one now and then, and is an eighth of it off from there on. Chance decides which runs
-have one; so there it is four times what tipping some of them on purpose does, if that is more.
+rounded to FP8, a last place tips one now and then, and is an eighth of it off from there on. Where a router chooses
+experts, it tips a choice of two that are close. Chance decides which runs have one; so there it is four times what
+tipping some of them on purpose does, if that is more.
 
 What is compiled rounds in its own way, which no padding explains. So plain eager runs the same compiled code as the
 graphs, and `compiled/source_comparison.py` compares that with what it was compiled from. A compiled trace is not the
@@ -75,7 +76,8 @@ class Checker:
     max_model_len: int
     long_row: int = 0
     tipped: Callable[[], AbstractContextManager[None]] | None = None
-    """Within, the model computes with scales that tip activations; None: it rounds none to FP8."""
+    """Within, the model computes with weights that tip activations or choices; None: it rounds none to FP8, and has no
+    router."""
     ranks: Ranks = ALONE
     """All run the same passes, and none acts on what it finds before it knows what the others have found."""
 

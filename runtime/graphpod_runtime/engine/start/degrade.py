@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -25,7 +24,7 @@ from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
 from graphpod_runtime.engine.capture.selfcheck import Checker
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.start.device_state import DeviceState
-from graphpod_runtime.models.weights.fp8 import fp8_weights, tipped
+from graphpod_runtime.models.weights.tipping import tipping_of
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.report import Report, SelfCheck
 
@@ -135,7 +134,6 @@ class DegradingCapture:
                 "backend": self.plan.backend.value,
             }
             cache = self._device_state.attention.cache
-            weights = fp8_weights(self._device_state.model.module())
             checker = Checker(
                 phase=phase,
                 subject=_Faulty(self.captured[phase], phase, self._switches),
@@ -144,7 +142,7 @@ class DegradingCapture:
                 max_model_len=self._config.max_model_len,
                 long_row=LONG_ROW[self._config.features.device],
                 ranks=self._capturer.ranks,
-                tipped=partial(tipped, weights) if weights else None,
+                tipped=tipping_of(self._device_state.model.module()),
             )
             try:
                 for checked, _ in enumerate(checker.sizes(), 1):

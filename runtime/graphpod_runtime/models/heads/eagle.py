@@ -8,11 +8,12 @@ from torch import Tensor
 from graphpod_policy import SpeculativeMethod
 from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import ModelShape
-from graphpod_runtime.models.decoder import DecoderBody, Linear
+from graphpod_runtime.models.decoder import DecoderBody
 from graphpod_runtime.models.decoder_targets import body_targets, linear_targets
 from graphpod_runtime.models.heads.draft_head import DraftHead, joined
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.tensor_destination import Destination
+from graphpod_runtime.models.weights.linear import Linear
 
 
 class EagleHead(DraftHead):

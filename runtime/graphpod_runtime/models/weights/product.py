@@ -14,6 +14,9 @@ from graphpod_runtime.kernels.matrix_product import product
 Tensors = tuple[Tensor | None, ...]
 """What a weight consists of, in the order of its form; None where a checkpoint leaves one out."""
 
+Arguments = tuple[Tensors, Tensor | None, Tensors, Tensor | None]
+"""What an MLP consists of: the weight that widens and its bias, the weight that narrows and its bias."""
+
 
 class Form(Enum):
     """How a weight is stored, and which tensors it consists of."""

@@ -30,11 +30,7 @@ ODD: dict[str, tuple[str, dict[str, Any]]] = {
         {"scale_attn_by_inverse_layer_idx": True, "tie_word_embeddings": False},
     ),
     "opt, norms behind, projected words": ("opt", {"do_layer_norm_before": False, "word_embed_proj_dim": 32}),
-    "mixtral, one expert": ("mixtral", {"num_experts_per_tok": 1, "num_key_value_heads": 1}),
-    "qwen2_moe, a dense layer, windows": (
-        "qwen2_moe",
-        {"mlp_only_layers": [0], "use_sliding_window": True, "sliding_window": 10, "max_window_layers": 1},
-    ),
+    "ernie4_5_moe, one expert": ("ernie4_5_moe", {"moe_k": 1, "num_key_value_heads": 1}),
     "vaultgemma, capped scores": ("vaultgemma", {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}),
     "gpt_oss, sinks": ("gpt_oss", {"sliding_window": 6}),
     "bart, positions counted from its cache": ("bart", {}),

@@ -80,8 +80,8 @@ def test_a_checkpoint_multiplies_as_its_format_says(tmp_path: Path, name: str) -
         for linear, parts in (
             (layer.qkv, ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")),
             (layer.out, ("self_attn.o_proj",)),
-            (layer.gate_up, ("mlp.gate_proj", "mlp.up_proj")),
-            (layer.down, ("mlp.down_proj",)),
+            (layer.mlp.gate_up, ("mlp.gate_proj", "mlp.up_proj")),
+            (layer.mlp.down, ("mlp.down_proj",)),
         ):
             modules = [f"model.layers.{index}.{part}" for part in parts]
             inputs = tensors[f"{modules[0]}.weight"].shape[1]

@@ -1,0 +1,1 @@
+"""What a layer has behind attention: one MLP, or experts."""

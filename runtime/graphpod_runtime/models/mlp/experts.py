@@ -1,0 +1,66 @@
+"""A mixture of experts: a router, the experts' matrices in two stacks, and perhaps one expert for every token."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from graphpod_policy.model.mixture import Mixture
+from graphpod_runtime.kernels.matrix_product import product
+from graphpod_runtime.kernels.mixture.grouped_product import grouped_product
+from graphpod_runtime.kernels.mixture.routing import route
+from graphpod_runtime.models.weights.product import Arguments, Tensors
+
+
+class Experts(nn.Module):
+    """The stacks are [experts, 2 · width, hidden] and [experts, hidden, width]: gate above up, and down."""
+
+    def __init__(self, mixture: Mixture, hidden: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.mixture = mixture
+        experts, width, shared = mixture.experts, mixture.width, mixture.shared
+
+        def unset(*sizes: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(sizes, dtype=dtype), requires_grad=False)
+
+        self.router = unset(experts, hidden)
+        self.gate_up = unset(experts, 2 * width, hidden)
+        self.down = unset(experts, hidden, width)
+        self.shared_gate = unset(1, hidden) if shared else None
+        self.shared_gate_up = unset(2 * shared, hidden) if shared else None
+        self.shared_down = unset(hidden, shared) if shared else None
+
+    def arguments(self) -> Arguments:
+        """As a dense MLP's, for `mixed`: what reads the layer's input, no bias, what gives its result, no bias."""
+        wide = self.router, self.gate_up, self.shared_gate, self.shared_gate_up
+        return wide, None, (self.down, self.shared_down), None
+
+
+def mixed(
+    mixture: Mixture, x: Tensor, wide: Tensors, down: Tensors, activated: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """What experts make of x [tokens, hidden], by the tensors of `Experts.arguments` -> [tokens, hidden].
+
+    Each chosen expert is down(act(gate(x)) · up(x)). Its results are added by their weights in single precision, and
+    rounded once.
+    """
+    (router, gate_up, *shared_wide), (last, *shared_last) = wide, down
+    assert router is not None
+    assert gate_up is not None
+    assert last is not None
+    routes = route(product(x, router), mixture.chosen, mixture.normalised)
+    # Rows of chosen experts are the widest tensors here: none is kept for longer than it is read.
+    made = _gated(grouped_product(x[routes.tokens], gate_up, routes.ends), activated)
+    made = grouped_product(made, last, routes.ends)[routes.rows].float()
+    total = made.mul_(routes.weights[:, :, None]).sum(1).to(x.dtype)
+    (gate, shared_gate_up), (shared_down,) = shared_wide, shared_last
+    if gate is None or shared_gate_up is None or shared_down is None:
+        return total
+    made = product(_gated(product(x, shared_gate_up), activated), shared_down)
+    return total + product(x, gate).sigmoid() * made
+
+
+def _gated(made: Tensor, activated: Callable[[Tensor], Tensor]) -> Tensor:
+    """act(gate) · up of what a matrix of both has made."""
+    gate, up = made.chunk(2, dim=-1)
+    return activated(gate).mul_(up)
