@@ -177,10 +177,25 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "mixtral: one expert, window of 6": ("mixtral", {"num_experts_per_tok": 1, "sliding_window": 6}),
     "qwen2_moe: a dense layer, windows": (
         "qwen2_moe",
-        {"mlp_only_layers": [0], "use_sliding_window": True, "sliding_window": 10, "max_window_layers": 1},
+        {
+            "mlp_only_layers": [0],
+            "use_sliding_window": True,
+            "sliding_window": 10,
+            "max_window_layers": 1,
+            "layer_types": None,
+        },
     ),
     "qwen3_moe: all experts": ("qwen3_moe", {"num_experts_per_tok": 4, "norm_topk_prob": True, "head_dim": 24}),
+    "qwen2_moe: every other layer, a wide shared expert": (
+        "qwen2_moe",
+        {"decoder_sparse_step": 2, "norm_topk_prob": True, "shared_expert_intermediate_size": 80},
+    ),
+    "qwen3_moe: windows, one expert": (
+        "qwen3_moe",
+        {"num_experts_per_tok": 1, "use_sliding_window": True, "sliding_window": 8, "attention_bias": True},
+    ),
     "granitemoe: factors": ("granitemoe", MULTIPLIERS),
+    "granitemoe: biases, tied": ("granitemoe", {"attention_bias": True, "tie_word_embeddings": True}),
     "gpt_oss: window of 6": ("gpt_oss", {"sliding_window": 6, "num_key_value_heads": 1}),
     "glm4_moe: normalised heads, groups": ("glm4_moe", {"use_qk_norm": True, "n_group": 2, "topk_group": 1}),
     "ministral: window of 6, llama3": ("ministral", {"sliding_window": 6, "rope_parameters": LLAMA3}),

@@ -126,7 +126,7 @@ class ConfigJson:
 
     def mixture(self) -> Mixture | None:
         """The experts of the model; None: it is dense, or of an architecture that the engine does not know."""
-        return mixture_of(self.row and self.row.mixture, self.fields)
+        return mixture_of(None if self.row is None else self.row.mixture, self.fields)
 
     def windows(self) -> tuple[int | None, ...]:
         """Of each layer: how many of the last tokens a token attends to, None for all; () for a model without."""

@@ -185,9 +185,15 @@ def _not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Ob
             "serve one of our own families",
         ),
         (
-            row is not None and not row.divides and features.tensor > 1,
+            row is not None and row.mixture is not None,
             "spec.model",
-            "a family with experts, or whose checkpoints fuse, reorder or normalise several heads together",
+            "a mixture of experts",
+            "serve a dense family",
+        ),
+        (
+            row is not None and row.mixture is None and not row.divides and features.tensor > 1,
+            "spec.model",
+            "a family whose checkpoints fuse, reorder or normalise several heads together",
             "serve another family",
         ),
     ):

@@ -3,7 +3,7 @@
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from graphpod_runtime.bench.figures.floors import ModelFacts, Rates
 from graphpod_runtime.bench.figures.result import Machine
 from graphpod_runtime.cache.kv import page_bytes
 from graphpod_runtime.models.config_json import read_shape
+from graphpod_runtime.models.mlp.experts import Experts
 from graphpod_runtime.models.registry import build
 
 COPY_BYTES = {Device.Cuda: 4 << 30, Device.Cpu: 512 << 20}
@@ -78,7 +79,13 @@ def model_facts(folder: Path, dtype: str, *, random: bool) -> ModelFacts:
         head=shape.vocab * shape.hidden,
         weight_bytes=dtype_of(dtype).itemsize,
         kv_bytes=page_bytes(shape, 1, dtype_of(dtype)),
+        expert_weights=sum(one.gate_up.numel() + one.down.numel() for one in _experts(model.body)),
+        chosen=shape.mixture.chosen / shape.mixture.experts if shape.mixture else 1.0,
     )
+
+
+def _experts(body: torch.nn.Module) -> Iterator[Experts]:
+    return (one for one in body.modules() if isinstance(one, Experts))
 
 
 def _count(module: torch.nn.Module) -> int:

@@ -68,7 +68,7 @@ def prove(
 
 
 def _drawn(tensor: Tensor, generator: torch.Generator, places: int, *, rows: bool) -> Tensor:
-    """`tensor` filled with normal numbers, those of a matrix, or of a stack of some, scaled so that a product stays near
+    """`tensor` filled with normal numbers, those of a matrix or a stack of some scaled so that a product stays near
     one; integers, which are places in tables, with any of the first `places`, which every table has. `rows`: its first
     dimension is rows."""
     if not tensor.is_floating_point():

@@ -135,3 +135,9 @@ def test_a_page_of_the_kv_cache_has_the_heads_of_one_rank(ranks: int, heads: int
     model = ModelFacts.of(LLAMA)
     alone = page_bytes(engine(Features()), model)
     assert page_bytes(engine(Features(tensor=ranks)), model) == alone * heads // 3
+
+
+def test_experts_are_refused_by_name() -> None:
+    config = LLAMA | {"architectures": ["MixtralForCausalLM"]}
+    found = refused(Features(tensor=3), config)
+    assert "spec.model: a mixture of experts with spec.parallelism.tensor 3 is not built in this version" in found

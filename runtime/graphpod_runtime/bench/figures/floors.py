@@ -3,6 +3,9 @@
 Weights are read once a pass, whatever its size; the embedding table is not (a few of its rows are), but a tied head
 reads it as the head. Arithmetic is two operations for each weight and row; the head runs for one row of a prefill.
 Attention's own arithmetic and the traffic of activations are left out, so that a floor is never above the truth.
+
+Of a mixture of experts a row computes its chosen ones. A pass reads those that any of its rows has chosen: as many as if
+each row chose by itself, all alike. Rows that choose alike read fewer.
 """
 
 from enum import StrEnum
@@ -47,22 +50,31 @@ class ModelFacts(msgspec.Struct, frozen=True, rename="camel"):
     weight_bytes: int
     """Of one weight."""
     kv_bytes: int
+    expert_weights: int = 0
+    """Of `body`: those of all experts; 0: it has none."""
+    chosen: float = 1.0
+    """The part of a layer's experts that computes a row."""
+
+    def read_bytes(self, rows: int) -> float:
+        """Weights that a pass of `rows` reads."""
+        unread = self.expert_weights * (1 - self.chosen) ** rows
+        return (self.body + self.head - unread) * self.weight_bytes
 
     @property
-    def read_bytes(self) -> int:
-        """Weights that every pass reads."""
-        return (self.body + self.head) * self.weight_bytes
+    def active(self) -> float:
+        """Weights of `body` that compute a row."""
+        return self.body - self.expert_weights * (1 - self.chosen)
 
 
 def prefill_floor(model: ModelFacts, rates: Rates, tokens: int) -> Floor:
     """Of one request of `tokens`, with its first token."""
-    return _floor(tokens, model.read_bytes, 2 * (model.body * tokens + model.head), rates)
+    return _floor(tokens, model.read_bytes(tokens), 2 * (model.active * tokens + model.head), rates)
 
 
 def decode_floor(model: ModelFacts, rates: Rates, batch: int, context: float) -> Floor:
     """Of one step of `batch` sequences that attend to `context` tokens each, on average."""
-    moved = model.read_bytes + batch * context * model.kv_bytes
-    return _floor(batch, moved, 2 * (model.body + model.head) * batch, rates)
+    moved = model.read_bytes(batch) + batch * context * model.kv_bytes
+    return _floor(batch, moved, 2 * (model.active + model.head) * batch, rates)
 
 
 def _floor(size: int, moved: float, operations: float, rates: Rates) -> Floor:

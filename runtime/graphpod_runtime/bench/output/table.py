@@ -51,7 +51,8 @@ def _head(result: Result) -> str:
     return "\n".join(
         (
             f"{model.name}, {model.dtype}, {'random' if model.random else 'real'} weights: "
-            f"{digits(model.parameters / 1e6)} million, {digits(model.read_bytes / 1e6)} MB read a pass",
+            f"{digits(model.parameters / 1e6)} million, {digits(model.read_bytes(1) / 1e6)} MB read "
+            + ("for one row" if model.expert_weights else "a pass"),
             f"{device}{threads}; {versions}; {result.date}",
             f"floors from copies at {result.rates.copy_bytes / 1e9:.4g} GB/s and matrix products at "
             f"{result.rates.matmul_operations / 1e12:.3g} TFLOP/s; decode is batch · {work.steps} / "

@@ -1,8 +1,8 @@
 """Which experts compute a token, and in which order their rows lie, without a read on the host.
 
-The rule is that of each family's router in transformers (`modeling_mixtral.py`, `modeling_qwen3_moe.py` and others): the
-`chosen` largest scores, and as weights a softmax in single precision, over all experts or over the chosen ones. Mixtral
-divides a softmax over all by the sum of the chosen, which is the softmax over the chosen.
+The rule is that of each family's router in transformers (`modeling_mixtral.py`, `modeling_qwen3_moe.py` and others):
+the `chosen` largest scores, and as weights a softmax in single precision, over all experts or over the chosen ones.
+Mixtral divides a softmax over all by the sum of the chosen, which is the softmax over the chosen.
 """
 
 from typing import NamedTuple

@@ -1,17 +1,19 @@
 """Masks of transformers' models: each is read once, and a marker goes to the layers in its place.
 
-A mask is a function (batch, head, query, key) -> whether the query sees the key. What it says of a late query shows
+A mask is a function (batch, head, query, key) -> whether the query sees the key. Some hold a tensor of the model's
+device, and take no others: they are asked on the host first, and then there. What it says of a late query shows
 whether it is causal, and how far back it reaches. A layer that gets another tensor than a marker has made a mask of its
 own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.models.by_transformers.unsupported import FamilyUnsupported, Lack
 
 MaskFunction = Callable[[Any, Any, Any, Any], Tensor]
@@ -46,7 +48,7 @@ class Masks:
         """Of the mask number `index` of a pass."""
         if self.learnt:
             return self._markers[self._order[index]]
-        mask = mask_of(function, self._positions)
+        mask = mask_of(function, self._positions, (HOST, self._device))
         self._order.append(mask)
         if mask not in self._markers:
             self._markers[mask] = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=self._device)
@@ -66,17 +68,25 @@ class Masks:
         raise FamilyUnsupported(Lack.Mask, f"{layer} attends by a mask of its own, which is not built")
 
 
-def mask_of(function: MaskFunction, positions: int) -> Mask:
-    """What `function` says of queries of sequences of up to `positions` tokens, a few late ones and some before."""
+def mask_of(function: MaskFunction, positions: int, devices: Sequence[torch.device] = (HOST,)) -> Mask:
+    """What `function` says of queries of sequences of up to `positions` tokens, a few late ones and some before, on the
+    first of `devices` where it says anything."""
+    failed: list[str] = []
+    for device in dict.fromkeys(devices):
+        try:
+            return _mask_on(device, function, positions)
+        except (RuntimeError, IndexError, TypeError) as error:
+            failed.append(str(error))
+    return Mask(not_built=f"depends on more than positions ({'; '.join(failed)})")
+
+
+def _mask_on(device: torch.device, function: MaskFunction, positions: int) -> Mask:
     late = positions - 1
     window: int | None = None
-    with torch.device("cpu"):
+    with device:
         for query in sorted({max(0, late - back) for back in (0, 1, 2, late // 2, late // 3)}, reverse=True):
             keys, zero = torch.arange(query + 8), torch.tensor(0)
-            try:
-                seen = function(zero, zero, torch.tensor(query), keys)
-            except (RuntimeError, IndexError, TypeError) as error:
-                return Mask(not_built=f"depends on more than positions ({error})")
+            seen = function(zero, zero, torch.tensor(query), keys)
             at = torch.broadcast_to(seen, keys.shape).nonzero().flatten()
             if not at.numel() or int(at[-1]) != query:
                 return Mask(not_built="is not causal")

@@ -5,6 +5,8 @@ whose they are; and a row's position must be the one that the engine gives. Both
 
 - NaN goes into one row, behind the embedding and in each result of attention: no other row may have it at the end;
 - each row alone gives the queries, keys, values and states that it gives among others, at positions in no order;
+- rows in another order give the same: by as many rows at once, so that 16 bits round no other way and what positions of
+  little weight do is seen;
 - a short text gives the logits of transformers' own attention, by ours over paged keys and values.
 
 What a graph could not hold is noted: a read on the host, a shape that depends on values.
@@ -83,6 +85,7 @@ def rehearsed(parts: Parts, vocab: int, positions: int, device: torch.device) ->
         raise FamilyUnsupported(Lack.NoAttention, f"{_name(parts)} calls no attention through transformers' interface")
     seen.calls, seen.exact = whole.calls, hidden.dtype == torch.float32
     _rows_apart(seen, tokens, at)
+    _in_another_order(seen, tokens, at, [*whole.crossing, hidden])
     for row in range(ROWS):
         alone = _Traffic()
         own = _run(seen, tokens[row : row + 1], at[row : row + 1], alone)
@@ -91,13 +94,28 @@ def rehearsed(parts: Parts, vocab: int, positions: int, device: torch.device) ->
             among = all_rows[row : row + 1]
             allowed = (EXACT if seen.exact else ROUNDED) * float(all_rows.abs().max())
             if not float((one - among).abs().max()) <= allowed:
-                call = min(number // 3, len(whole.calls) - 1)
-                raise FamilyUnsupported(
-                    Lack.Positions,
-                    f"{_name(parts)}: what a token gives to attention call {call} depends on the tokens next to it or "
-                    "on their positions, not on its own position alone",
-                )
+                raise _moved(seen, number)
     return seen
+
+
+def _in_another_order(seen: Rehearsal, tokens: Tensor, at: Tensor, wanted: list[Tensor]) -> None:
+    """FamilyUnsupported unless rows give what is `wanted` of each when the last one comes first."""
+    order, turned = torch.arange(ROWS - 1, -1, -1, device=at.device), _Traffic()
+    hidden = _run(seen, tokens[order], at[order], turned)
+    for number, (one, other) in enumerate(zip(wanted, [*turned.crossing, hidden], strict=True)):
+        allowed = max(EXACT, torch.finfo(one.dtype).eps) * float(one.abs().max())
+        if not float((one[order] - other).abs().max()) <= allowed:
+            raise _moved(seen, number)
+
+
+def _moved(seen: Rehearsal, number: int) -> FamilyUnsupported:
+    """Of the tensor `number` of those that cross attention."""
+    call = min(number // 3, len(seen.calls) - 1)
+    return FamilyUnsupported(
+        Lack.Positions,
+        f"{_name(seen.parts)}: what a token gives to attention call {call} depends on the tokens next to it or on their "
+        "positions, not on its own position alone",
+    )
 
 
 def _rows_apart(seen: Rehearsal, tokens: Tensor, at: Tensor) -> None:

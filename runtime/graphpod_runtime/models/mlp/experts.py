@@ -36,9 +36,7 @@ class Experts(nn.Module):
         return wide, None, (self.down, self.shared_down), None
 
 
-def mixed(
-    mixture: Mixture, x: Tensor, wide: Tensors, down: Tensors, activated: Callable[[Tensor], Tensor]
-) -> Tensor:
+def mixed(mixture: Mixture, x: Tensor, wide: Tensors, down: Tensors, activated: Callable[[Tensor], Tensor]) -> Tensor:
     """What experts make of x [tokens, hidden], by the tensors of `Experts.arguments` -> [tokens, hidden].
 
     Each chosen expert is down(act(gate(x)) · up(x)). Its results are added by their weights in single precision, and

@@ -1,5 +1,6 @@
 """Floors from a model's sizes and a machine's rates."""
 
+import msgspec
 import pytest
 
 from graphpod_runtime.bench.figures.floors import Bound, ModelFacts, Rates, decode_floor, prefill_floor
@@ -29,4 +30,14 @@ def test_a_wide_decode_step_waits_for_arithmetic_with_a_head_for_every_row() -> 
 
 
 def test_the_embedding_table_is_not_read() -> None:
-    assert MODEL.read_bytes == 2 * 120
+    assert MODEL.read_bytes(7) == 2 * 120
+
+
+def test_a_row_reads_and_computes_its_chosen_experts_and_many_rows_read_all() -> None:
+    """80 of 100 weights are those of experts, of which a row chooses a quarter."""
+    mixture = msgspec.structs.replace(MODEL, expert_weights=80, chosen=0.25)
+    assert mixture.read_bytes(1) == 2 * (20 + 20 + 20)
+    assert mixture.read_bytes(2) == 2 * (20 + 80 * (1 - 0.75**2) + 20)
+    assert mixture.read_bytes(1000) == pytest.approx(2 * 120)
+    floor = prefill_floor(mixture, RATES, 50)
+    assert (floor.seconds, floor.bound) == (pytest.approx(2 * (40 * 50 + 20) / 400), Bound.Arithmetic)

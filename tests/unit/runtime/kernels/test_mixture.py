@@ -63,7 +63,7 @@ def test_an_expert_that_overflows_reaches_only_rows_that_chose_it(monkeypatch: p
 
 @pytest.mark.parametrize("form", ["torch", "each expert", "gathered"])
 def test_rows_of_padding_reach_no_others(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may hold anything, and are rows of some expert. Torch's own product on a CPU rounds a row in its way for each
+    """They may hold anything, and are rows of some expert. Torch's product on a CPU rounds a row in its way for each
     number of rows, as its plain one does."""
     monkeypatch.setattr(products, "GATHERED", products.GATHERED if form == "gathered" else 0)
     if form != "torch":

@@ -14,9 +14,10 @@ from graphpod_policy import ModelFacts
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
 from graphpod_runtime.models.by_transformers.attention_call import AttentionCall
 from graphpod_runtime.models.by_transformers.layout import Layout
-from graphpod_runtime.models.by_transformers.masks import Mask, mask_of
+from graphpod_runtime.models.by_transformers.masks import Mask, Masks, mask_of
 from graphpod_runtime.models.by_transformers.model import transformers_model
 from graphpod_runtime.models.by_transformers.parts import Parts
+from graphpod_runtime.models.by_transformers.positions import Positions
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.random import random_model
 from truth.families.tiny import tiny
@@ -143,6 +144,26 @@ def test_random_weights_of_a_config_json_are_always_the_same(tmp_path: Path) -> 
         assert torch.equal(left, right), name
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_model_that_counts_positions_itself_is_refused_where_they_have_little_weight(
+    dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fiftieth of a word's: 16 bits round a row alone as far as that in another way than among others."""
+    torch.manual_seed(0)
+    whole = AutoModelForCausalLM.from_config(tiny("gpt2"))
+    whole.transformer.wpe.weight.data.mul_(0.02)
+    whole.save_pretrained(tmp_path)
+    assert transformers_model(tmp_path, dtype, 64).shape.layers == 2
+    arguments = Positions.arguments
+
+    def counted(self: Positions, tokens: Tensor, positions: Tensor) -> Any:
+        return arguments(self, tokens, torch.arange(positions.shape[0]))
+
+    monkeypatch.setattr(Positions, "arguments", counted)
+    with pytest.raises(ModelUnsupported, match="not on its own position alone"):
+        transformers_model(tmp_path, dtype, 64)
+
+
 def causal(batch: Any, head: Any, query: Tensor, key: Tensor) -> Tensor:
     return key <= query
 
@@ -162,6 +183,29 @@ def causal(batch: Any, head: Any, query: Tensor, key: Tensor) -> Tensor:
 )
 def test_a_mask_is_read_off_what_it_says_of_64_positions(function: Callable[..., Tensor], mask: Mask) -> None:
     assert mask_of(function, 64) == mask
+
+
+def test_a_mask_that_holds_a_tensor_of_the_models_device_is_asked_there() -> None:
+    """Llama-4's does. `meta` stands for a GPU, or for the host where the tensor is not."""
+    asked: list[str] = []
+
+    def windowed(held: torch.device) -> Callable[..., Tensor]:
+        def seen(b: Any, h: Any, q: Tensor, k: Tensor) -> Tensor:
+            asked.append(k.device.type)
+            if k.device != held:
+                raise RuntimeError("Expected all tensors to be on the same device")
+            return (k <= q) & (k > q - 7)
+
+        return seen
+
+    host, other = torch.device("cpu"), torch.device("meta")
+    assert mask_of(windowed(host), 64, (other, host)) == Mask(7)
+    assert asked[:2] == ["meta", "cpu"]
+    refused = mask_of(windowed(other), 64, (host,)).not_built
+    assert refused == "depends on more than positions (Expected all tensors to be on the same device)"
+    asked.clear()
+    Masks(other, 64).marker(0, windowed(other))
+    assert asked[:2] == ["cpu", "meta"]
 
 
 def test_heads_of_unequal_layers_share_one_layout() -> None:

@@ -19,7 +19,7 @@ from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.decoder import Decoder
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.mlp.experts import Experts
-from graphpod_runtime.models.weights.tipping import tipping_of
+from graphpod_runtime.models.mlp.tipping import tipping_of
 from tests.unit.runtime.conftest import random_prompts
 from tests.unit.runtime.models.test_configurations import logits
 from truth.families.tiny import tiny
@@ -126,7 +126,7 @@ def test_a_missing_expert_and_one_too_many_are_named(tmp_path: Path) -> None:
     with pytest.raises(ModelInvalid, match=f"tensors are missing, first {name}"):
         load_model(tmp_path, torch.float32, 64)
     save_file(whole | {name.replace(".3.", ".4."): whole[name].clone()}, file, metadata={"format": "pt"})
-    with pytest.raises(ModelInvalid, match="experts.4.up_proj.weight has no place"):
+    with pytest.raises(ModelInvalid, match=r"experts\.4\.up_proj\.weight has no place"):
         load_model(tmp_path, torch.float32, 64)
 
 

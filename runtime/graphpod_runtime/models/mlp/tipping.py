@@ -23,9 +23,7 @@ def tipping_of(module: nn.Module) -> Callable[[], AbstractContextManager[None]] 
 
 
 @contextmanager
-def _all_tipped(
-    weights: tuple[Fp8Weight | Fp8BlockWeight, ...], routers: tuple[Tensor, ...]
-) -> Iterator[None]:
+def _all_tipped(weights: tuple[Fp8Weight | Fp8BlockWeight, ...], routers: tuple[Tensor, ...]) -> Iterator[None]:
     with tipped(weights), _routers_tipped(routers):
         yield
 
