@@ -4,8 +4,8 @@ Weights are read once a pass, whatever its size; the embedding table is not (a f
 reads it as the head. Arithmetic is two operations for each weight and row; the head runs for one row of a prefill.
 Attention's own arithmetic and the traffic of activations are left out, so that a floor is never above the truth.
 
-Of a mixture of experts a row computes its chosen ones. A pass reads those that any of its rows has chosen: as many as if
-each row chose by itself, all alike. Rows that choose alike read fewer.
+Of a mixture of experts a row computes its chosen ones. A pass reads those that any of its rows has chosen: as many as
+if each row chose by chance. Rows that choose alike read fewer.
 """
 
 from enum import StrEnum

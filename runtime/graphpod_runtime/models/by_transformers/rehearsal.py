@@ -113,8 +113,8 @@ def _moved(seen: Rehearsal, number: int) -> FamilyUnsupported:
     call = min(number // 3, len(seen.calls) - 1)
     return FamilyUnsupported(
         Lack.Positions,
-        f"{_name(seen.parts)}: what a token gives to attention call {call} depends on the tokens next to it or on their "
-        "positions, not on its own position alone",
+        f"{_name(seen.parts)}: what a token gives to attention call {call} depends on the tokens next to it or on "
+        "their positions, not on its own position alone",
     )
 
 
