@@ -139,5 +139,6 @@ def test_a_page_of_the_kv_cache_has_the_heads_of_one_rank(ranks: int, heads: int
 
 def test_experts_are_refused_by_name() -> None:
     config = LLAMA | {"architectures": ["MixtralForCausalLM"]}
-    found = refused(Features(tensor=3), config)
-    assert "spec.model: a mixture of experts with spec.parallelism.tensor 3 is not built in this version" in found
+    for name in ("tensor", "pipeline"):
+        found = refused(Features(**{name: 3}), config)
+        assert f"spec.model: a mixture of experts with spec.parallelism.{name} 3 is not built in this version" in found
