@@ -112,7 +112,11 @@ class Wired:
     async def __aenter__(self) -> "Wired":
         scope = {"headers": [], "extensions": {ABORT: {"now": self.dropped.set}, READ: {"seconds": self._read_seconds}}}
         self._answering = asyncio.create_task(self._stream(scope, self._receive, self._send))
-        await self.eventually(lambda: self.client.open > 0)
+        try:
+            await self.eventually(lambda: self.client.open > 0)
+        except AssertionError:
+            await self.__aexit__()  # or what is left in the socket holds the collector of garbage for ever
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
