@@ -62,8 +62,8 @@ def write_llama(
         tie_word_embeddings=tied,
         initializer_range=0.2,
         bos_token_id=1,
-        eos_token_id=2,
         **{
+            "eos_token_id": 2,
             "vocab_size": 211,
             "num_hidden_layers": 3,
             "max_position_embeddings": 512,

@@ -1,5 +1,6 @@
 """What an engine is asked in tests of ranks: the same of one rank and of several."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -12,6 +13,7 @@ from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
+from graphpod_runtime.grammar.vocabulary import read_vocabulary
 from graphpod_runtime.wire.messages import Pooling
 
 
@@ -19,13 +21,15 @@ class Ask(msgspec.Struct, frozen=True):
     """Prompts that come together, or one after the other, so that a later one may find the prefix of an earlier: that
     ask is the last, because its scheduler keeps pages."""
 
-    prompts: list[list[int]]
+    prompts: list[list[int]] = []
     max_tokens: int = 12
     temperature: float = 0.0
     prompt_logprobs: bool = False
     prefixes: bool = False
     pools: bool = False
     """An embedding of each prompt is asked, the mean of its states."""
+    grammars: int = 0
+    """So many requests with grammars, penalties, filters and log-probabilities, in the place of prompts."""
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -71,14 +75,10 @@ class Watched(NamedTuple):
 
 def tell(runner: Runner, ask: Ask) -> Told:
     """What `runner`, which is started, answers."""
-    limits = Limits.serving(runner.config) if ask.prefixes else Limits.of(runner.config, len(ask.prompts))
+    open_at_once = len(ask.prompts) + ask.grammars
+    limits = Limits.serving(runner.config) if ask.prefixes else Limits.of(runner.config, open_at_once)
     scheduler = Scheduler(runner.pages, limits, runner.eos_ids)
-    wants = LogprobRequest(prompt=0) if ask.prompt_logprobs else LogprobRequest()
-    sequences = [
-        Sequence(str(index), list(prompt), len(prompt), ask.max_tokens, Sampling(ask.temperature, seed=7),
-                 ignore_eos=True, wants=wants, pooled=Pooled(Pooling.Mean) if ask.pools else None)
-        for index, prompt in enumerate(ask.prompts)
-    ]  # fmt: skip
+    sequences = _with_grammars(runner, ask.grammars) if ask.grammars else _sequences(ask)
     watched = Watched(runner, [0, 0], [])
     turns = RunAhead(scheduler, watched)  # type: ignore[arg-type]
     for sequence in sequences:
@@ -96,6 +96,22 @@ def tell(runner: Runner, ask: Ask) -> Told:
         watched.flights[1],
         watched.rows,
     )
+
+
+def _sequences(ask: Ask) -> list[Sequence]:
+    wants = LogprobRequest(prompt=0) if ask.prompt_logprobs else LogprobRequest()
+    return [
+        Sequence(str(index), list(prompt), len(prompt), ask.max_tokens, Sampling(ask.temperature, seed=7),
+                 ignore_eos=True, wants=wants, pooled=Pooled(Pooling.Mean) if ask.pools else None)
+        for index, prompt in enumerate(ask.prompts)
+    ]  # fmt: skip
+
+
+def _with_grammars(runner: Runner, count: int) -> list[Sequence]:
+    from tests.unit.runtime.grammar.test_answers import requests
+
+    folder = Path(runner.config.model.path)
+    return requests(read_vocabulary(folder, runner.vocabulary, runner.eos_ids), count, tokens=24)
 
 
 def _vector(pooled: Pooled) -> list[float]:

@@ -9,6 +9,7 @@ import pytest
 
 from graphpod_policy import OnCaptureFailure, Policy
 from tests.unit.runtime.conftest import random_prompts, write_family, write_llama
+from tests.unit.runtime.front.conftest import byte_tokenizer
 from tests.unit.runtime.ranks.asking import Ask
 from tests.unit.runtime.ranks.conftest import GREEDY, POLICIES, PROMPTS, SCORED, VOCABULARY, alone, config, sampled
 from tests.unit.runtime.ranks.rank_forks import Answer, RankForks
@@ -66,6 +67,19 @@ def test_stages_write_what_one_rank_writes(
     # So many stages have work at the same time, and sequences decode in as many batches; one runs ahead of itself.
     assert [told.ahead for told in found.told[:3]] == [stages, 2, stages]
     assert max(found.told[0].batches) <= -(-4 // stages)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", [2, 3])
+def test_grammars_penalties_and_logprobs_are_those_of_one_rank(ranks: RankForks, tmp_path: Path, stages: int) -> None:
+    """Their tokens are chosen when the tokens before are known on the host, which another pass may precede."""
+    ask = Ask(grammars=16)
+    write_llama(tmp_path, heads=6, kv_heads=3, vocab_size=300, eos_token_id=256, max_position_embeddings=512)
+    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    found = ranks.answer(config(tmp_path, Policy.Breakable, Policy.Full, pipeline=stages), ask)
+    assert not found.failure
+    assert texts(found) == [alone(tmp_path, ask)[0].texts]
+    assert found.told[0].ahead == stages
 
 
 @pytest.mark.slow

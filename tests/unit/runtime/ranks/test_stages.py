@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords
 from graphpod_runtime.engine.schedule.micro_batches import micro_batch
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.models import loader
 from graphpod_runtime.models.decoder import Decoder
 from graphpod_runtime.models.loader import load_model
@@ -100,6 +102,8 @@ def test_a_lone_batch_runs_ahead_of_itself_once() -> None:
     lone = sequence("a", flying=True)
     assert micro_batch((lone,), 2, flights=1) == (lone,)
     assert micro_batch((lone,), 3, flights=2) == ()
+    lone.grammar = cast(AnswerGrammar, object())
+    assert micro_batch((lone,), 2, flights=1) == ()
 
 
 def test_beats_say_what_a_rank_waits_for() -> None:

@@ -55,7 +55,7 @@ def test_each_family_is_divided(
         ("capture:prefill:4@1", "CaptureFailed", {"prefill": "Disabled", "decode": "Full"}),
         ("selfcheck:decode:4@2", "SelfCheckFailed", {"prefill": "Breakable", "decode": "Disabled"}),
         ("capture-oom:prefill:16@1", "LadderMemory", {"prefill": "Breakable", "decode": "Full"}),
-        count=1,
+        count=0,
     ),
 )
 def test_what_one_rank_meets_at_a_start_all_act_on(
