@@ -9,8 +9,8 @@ import hashlib
 import platform
 import tempfile
 import textwrap
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -76,11 +76,14 @@ class CompileCache:
         folder: Path,
         device: torch.device,
         ready: Callable[[str], None] = lambda name: None,
+        alike: Callable[[], AbstractContextManager[None]] = nullcontext,
         together: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """`ready` is called with a function's name when it has been compiled or loaded. `together` is around what
-        compiles one, and calls it: code that ranks compute together may turn its CompileFailed into another error."""
-        self._entries, self._device, self._ready, self._together = Entries(folder), device, ready, together
+        """`ready` is called with a function's name when it has been compiled or loaded. Of several ranks, `alike` is
+        around what each does for itself, and raises at all of them what one raises; `together` is around what they
+        compute together, where one that fails cannot say so to the others."""
+        self._entries, self._device, self._ready = Entries(folder), device, ready
+        self._alike, self._together = alike, together
         self.compiles = self.loads = self.uncompiled = 0
 
     def code(
@@ -95,25 +98,19 @@ class CompileCache:
         CompileFailed when the compiler gives up, whatever it raises, or when its code computes something else;
         DeviceFailed when the device does.
         """
-        with self._together():
-            run = self._proven(name, text, function, examples, rows)
+        with self._alike(), _named(name):
+            run = self._run(name, text, function, examples, rows)
+        wrong: CompileFailed | None = None
+        with self._together(), _named(name):
+            try:
+                prove(name, run, function, examples, rows)
+            except CompileFailed as error:
+                wrong = error
+        with self._alike():
+            if wrong is not None:
+                raise wrong
         self._ready(name)
         return CompiledCode(run, tuple(tensors_of(examples)), rows[0])
-
-    def _proven(
-        self, name: str, text: str, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...]
-    ) -> Callable[[list[Tensor]], Sequence[Tensor]]:
-        try:
-            run = self._run(name, text, function, examples, rows)
-            prove(name, run, function, examples, rows)
-        except torch.AcceleratorError as error:
-            raise DeviceFailed(f"{name}, being compiled: {error}") from error
-        except GraphError:
-            raise
-        except Exception as error:
-            words = textwrap.shorten(f"{type(error).__name__}: {error}", WORDS)
-            raise CompileFailed(f"{name} cannot be compiled: {words}") from error
-        return run
 
     def _run(
         self, name: str, text: str, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...]
@@ -154,6 +151,20 @@ class CompileCache:
             content = path.read_bytes()
         self._entries.keep(f"{name}-{key}", content, path.suffix)
         return _opened(content, name)
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """What fails in compiling the function of this `name`, as CompileFailed or DeviceFailed."""
+    try:
+        yield
+    except torch.AcceleratorError as error:
+        raise DeviceFailed(f"{name}, being compiled: {error}") from error
+    except GraphError:
+        raise
+    except Exception as error:
+        words = textwrap.shorten(f"{type(error).__name__}: {error}", WORDS)
+        raise CompileFailed(f"{name} cannot be compiled: {words}") from error
 
 
 def _opened(content: bytes, name: str) -> Any:

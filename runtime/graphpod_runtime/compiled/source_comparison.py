@@ -35,8 +35,10 @@ def prove(
     rows: tuple[int, ...],
 ) -> None:
     """CompileFailed when `code` returns, or writes into arguments that have rows, what `function` does not. `examples`
-    and `rows` as for packages; contents of examples are not read.
+    and `rows` as for packages; contents of examples are not read. All counts are tried before one is judged: of ranks
+    that compute together none may stop before the others.
     """
+    wrong = ""
     tensors, plain = tensors_of(examples), TensorFunction(function, examples, rows).forward
     with_rows = [at for at, index in enumerate(tensors) if index in rows]
     many = MANY_ON_CPU if examples[rows[0]].device.type == "cpu" else MANY
@@ -61,10 +63,12 @@ def prove(
             allowed = NUDGES * (_furthest(one, two) + _least(one))
             difference = _furthest(one, got)
             if not difference <= allowed:
-                raise CompileFailed(
+                wrong = wrong or (
                     f"{name} computes something else than what it was compiled from: with {count} rows, result {index} "
                     f"differs by {difference:.3g}; rounding explains {allowed:.3g}"
                 )
+    if wrong:
+        raise CompileFailed(wrong)
 
 
 def _drawn(tensor: Tensor, generator: torch.Generator, places: int, *, rows: bool) -> Tensor:

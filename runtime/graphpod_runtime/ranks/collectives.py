@@ -12,14 +12,16 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
+from graphpod_runtime.ranks.agreement import Ranks
+
 torch.library.define("graphpod::sum_of_ranks", "(Tensor x) -> Tensor")
 torch.library.define("graphpod::columns_of_ranks", "(Tensor x, int ranks) -> Tensor")
 
 _gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
 """Of two names, torch 2.11 has only the second, and later ones warn of it."""
 
-_silent = False
-"""Whether a CPU's ranks exchange nothing now."""
+_silent: frozenset[str] = frozenset()
+"""Types of devices whose ranks exchange nothing now."""
 
 _group: Any = None
 """The ranks that share layers with this one; None: all do."""
@@ -33,7 +35,7 @@ def share_layers_with(group: Any) -> None:
 
 def is_silent() -> bool:
     """Whether a capture is under way, in which ranks exchange nothing by the host."""
-    return _silent
+    return bool(_silent)
 
 
 def sum_of_ranks(x: Tensor) -> Tensor:
@@ -56,20 +58,29 @@ def from_first_rank(x: Tensor) -> Tensor:
 
 
 @contextmanager
-def silent() -> Iterator[None]:
-    """Within, ranks of a CPU exchange nothing; results have the right shape and any content."""
+def silent(*devices: str) -> Iterator[None]:
+    """Within, ranks of these devices, else those of a CPU, exchange nothing; results have the right shape and any
+    content."""
     global _silent
-    before, _silent = _silent, True
+    before, _silent = _silent, frozenset(devices or ("cpu",))
     try:
         yield
     finally:
         _silent = before
 
 
+@contextmanager
+def working_alike(ranks: Ranks) -> Iterator[None]:
+    """Around work that each rank does for itself, such as compiling: it exchanges nothing within, so one that fails
+    leaves no other one waiting, and its GraphError is raised at every rank."""
+    with ranks.agreed(), silent("cpu", "cuda"):
+        yield
+
+
 @torch.library.impl("graphpod::sum_of_ranks", ("cpu", "cuda"))
 def _sum(x: Tensor) -> Tensor:
     total = x.clone(memory_format=torch.contiguous_format)
-    if total.is_cuda or not _silent:
+    if total.device.type not in _silent:
         distributed.all_reduce(total, group=_group)
     return total
 
@@ -83,7 +94,7 @@ def _like(x: Tensor) -> Tensor:
 def _columns(x: Tensor, ranks: int) -> Tensor:
     rows, width = x.shape
     parts = x.new_empty(ranks * rows, width)
-    if parts.is_cuda or not _silent:
+    if parts.device.type not in _silent:
         _gather(parts, x.contiguous(), group=_group)
     return parts.view(ranks, rows, width).transpose(0, 1).reshape(rows, ranks * width)
 

@@ -69,6 +69,7 @@ from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.ranks.agreement import ALONE, Ranks, computing_together
+from graphpod_runtime.ranks.collectives import working_alike
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.report import (
     Attention,
@@ -197,7 +198,8 @@ class Starter:
         cache = None
         if plan.compile is not CompileMode.Nothing:
             ready, together = partial(self._compiled, switches), partial(computing_together, self._ranks)
-            cache = CompileCache(folder_of(), device_state.device, ready, together)
+            alike = partial(working_alike, self._ranks)
+            cache = CompileCache(folder_of(), device_state.device, ready, alike, together)
             self._compile_cache = cache
         capturer = Capturer(
             model=config.model.name,

@@ -41,6 +41,8 @@ class Order(msgspec.Struct, frozen=True):
     """As `others.SILENT_SECONDS`."""
     unwarmed: int = 0
     """A rank that cannot run its code before captures, where the others do, as on GPUs."""
+    uncompilable: bool = False
+    """No rank has a compiler."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -117,6 +119,7 @@ class Forked:
 def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     """In a fork, the first rank; it forks the others."""
     from graphpod_runtime.base.failure import StartFailure
+    from graphpod_runtime.compiled import cache
     from graphpod_runtime.engine.capture.debug import DEBUG, FAULT
     from graphpod_runtime.engine.ranks import others, process
     from graphpod_runtime.engine.ranks.leading import RankLost
@@ -151,9 +154,14 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         (folder,) = folders()
         os._exit(process.run(config, folder, rank, process.following))
 
+    def no_compiler(*arguments: object) -> NoReturn:
+        raise KeyError("no working C++ compiler")
+
     def out_of_memory(pool: RecorderPool, code: object) -> NoReturn:
         raise MemoryError("before the first collective")
 
+    if order.uncompilable:
+        cache.write_package = no_compiler
     if order.unwarmed:
         RecorderPool.warm = lambda pool, code: code()  # type: ignore[assignment,method-assign,misc]
 

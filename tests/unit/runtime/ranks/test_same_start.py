@@ -1,8 +1,8 @@
 """What ranks do alike at a start though each measures for itself, and how one that cannot ends all of them."""
 
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import ExitCode, Policy
-from graphpod_runtime.base.errors import CaptureOutOfMemory, CompileFailed
+from graphpod_runtime.base.errors import CaptureOutOfMemory, CompileFailed, GraphError
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.cache.kv import cache_dtype, page_bytes
 from graphpod_runtime.compiled.cache import CompileCache
+from graphpod_runtime.compiled.source_comparison import COUNTS, MANY_ON_CPU, prove
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start import kv_sizing
 from graphpod_runtime.engine.start.device import Host, SharedPlace
@@ -45,8 +46,15 @@ class Thread:
         self._meeting.wait(10)
         return most
 
-    def agreed(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def agreed(self) -> Iterator[None]:
+        own: GraphError | None = None
+        try:
+            yield
+        except GraphError as error:
+            own = error
+        if self.most(int(own is not None)):
+            raise own or CompileFailed("the other rank")
 
 
 class Gpu(Host):
@@ -102,22 +110,67 @@ def test_one_of_several_that_fails_among_collectives_ends_its_start_by_name() ->
     assert isinstance(caught.value, StartFailure)
 
 
-def test_a_function_that_one_of_several_ranks_cannot_compile_ends_its_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def twice(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@pytest.mark.parametrize("failing", [(1,), (0, 1)])
+def test_a_function_that_a_rank_cannot_compile_no_rank_has_and_none_is_left_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: tuple[int, ...]
 ) -> None:
-    def refuse(*arguments: object) -> None:
+    """So that all of them go on uncompiled."""
+    meeting, said = threading.Barrier(2), [0, 0]
+    raised: dict[int, str] = {}
+
+    def one(rank: int) -> None:
+        ranks, ready = Thread(rank, meeting, said), list[str]()
+        together = partial(computing_together, ranks)
+        cache = CompileCache(tmp_path, torch.device("cpu"), ready.append, ranks.agreed, together)
+        monkeypatch.setattr(
+            cache, "_run", fails if rank in failing else lambda *arguments: lambda given: (given[0] * 2,)
+        )
+        try:
+            cache.code("twice", "twice", twice, (torch.zeros(2, 8),), (0,))
+        except CompileFailed as error:
+            raised[rank] = str(error)
+        assert ready == []
+
+    def fails(*arguments: object) -> None:
         raise KeyError("no compiler")
 
-    def twice(x: Tensor) -> Tensor:
-        return x * 2
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    own = "twice cannot be compiled: KeyError: 'no compiler'"
+    assert raised == {rank: own if rank in failing else "the other rank" for rank in range(2)}
 
-    monkeypatch.setattr("graphpod_runtime.compiled.cache.write_package", refuse)
-    ready: list[str] = []
-    ranks = Thread(1, threading.Barrier(2), [0, 0])
-    several = CompileCache(tmp_path, torch.device("cpu"), ready.append, partial(computing_together, ranks))
+
+def test_a_function_that_fails_where_ranks_compute_together_ends_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others wait in what it was to compute with them."""
+
+    def fails(given: list[Tensor]) -> None:
+        raise KeyError("no kernel")
+
+    ranks = Thread(1, threading.Barrier(1), [0, 0])
+    cache = CompileCache(tmp_path, torch.device("cpu"), together=partial(computing_together, ranks))
+    monkeypatch.setattr(cache, "_run", lambda *arguments: fails)
     with pytest.raises(RankFailed, match=r"rank 1 of 2 .*: twice cannot be compiled: KeyError") as caught:
-        several.code("twice", "twice", twice, (torch.zeros(2, 8),), (0,))
+        cache.code("twice", "twice", twice, (torch.zeros(2, 8),), (0,))
     assert caught.value.code is ExitCode.CompileFailed
-    assert (ready, ranks.votes) == ([], 0)
-    with pytest.raises(CompileFailed, match="twice cannot be compiled"):
-        CompileCache(tmp_path, torch.device("cpu")).code("twice", "twice", twice, (torch.zeros(2, 8),), (0,))
+
+
+def test_a_result_that_differs_at_a_few_rows_is_judged_when_all_have_been_computed() -> None:
+    """The other ranks go on to the next number of rows."""
+    counts: list[int] = []
+
+    def code(given: list[Tensor]) -> tuple[Tensor, ...]:
+        counts.append(len(given[0]))
+        return (given[0] * 3,)
+
+    with pytest.raises(CompileFailed, match="with 1 rows, result 0 differs"):
+        prove("twice", code, twice, (torch.zeros(2, 8),), (0,))
+    assert counts == [*COUNTS, MANY_ON_CPU]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from graphpod_policy import OnCaptureFailure, Policy
+from graphpod_policy import CompileMode, OnCaptureFailure, Policy
 from tests.unit.runtime.conftest import write_family
 from tests.unit.runtime.ranks.conftest import GREEDY, POLICIES, SCORED, VOCABULARY, alone, config, sampled
 from tests.unit.runtime.ranks.rank_forks import RankForks
@@ -68,6 +68,23 @@ def test_what_one_rank_meets_at_a_start_all_act_on(
     because = [why for one, why in zip(found.rules, found.because, strict=True) if one == rule]
     assert because
     assert all(f"rank {fault[-1]}: " in why for why in because)
+    assert found.told[0].texts == alone(smollm2, GREEDY)[0].texts
+
+
+def test_ranks_without_a_compiler_go_on_uncompiled_or_end_the_start_as_one_rank_does(
+    ranks: RankForks, smollm2: Path
+) -> None:
+    changes: dict[str, Any] = {"compile": CompileMode.Inductor}
+    asked = config(smollm2, Policy.Breakable, Policy.Full, tensor=3, **changes)
+    found = ranks.answer(asked, GREEDY, uncompilable=True)
+    assert found.failure.startswith("CompileFailed: ")
+    assert "rank 0: before cannot be compiled: KeyError: 'no working C++ compiler'" in found.failure
+    changes["on_capture_failure"] = OnCaptureFailure.Degrade
+    asked = config(smollm2, Policy.Breakable, Policy.Full, tensor=3, **changes)
+    found = ranks.answer(asked, GREEDY, uncompilable=True)
+    assert not found.failure
+    assert found.graphs == {"prefill": ("Breakable", 2, "Passed"), "decode": ("Full", 2, "Passed")}
+    assert found.rules.count("CompileFailed") == 2
     assert found.told[0].texts == alone(smollm2, GREEDY)[0].texts
 
 
