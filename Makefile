@@ -41,7 +41,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: eagle-head help demo demo-down test check lint truth ranks samples families schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic monitoring boards alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: eagle-head help demo demo-down test check lint truth ranks samples families schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic ranks-node monitoring boards alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -158,6 +158,9 @@ chaos: venv tools ## break everything the operator stands on, in every scenario;
 
 traffic: venv tools images ## ask and stream all through both rollouts, a killed operator and a drained node
 	@$(RUN) -m pytest tests/e2e/test_traffic.py -s -q
+
+ranks-node: venv tools images ## a service of several ranks on a real node: answered, one rank killed, restarted with its cause
+	@$(RUN) -m pytest tests/e2e/test_ranks.py -m slow -s -q
 
 monitoring: venv ## test alerts and dashboards with a real Prometheus
 	@$(RUN) -m testbed build promtool prometheus dashboard-linter alertmanager kube-state-metrics prometheusconfig

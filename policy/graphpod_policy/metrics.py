@@ -114,6 +114,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_graph_capture_duration_seconds", _H, _E, _GRAPH, "Seconds to capture one size, captures that failed included.", CAPTURE_SECONDS),
     Metric("graphpod_graph_selfchecks_total", _C, _E, (*_GRAPH, "result"), "Graphs replayed against uncaptured code before Ready (passed, failed)."),
     Metric("graphpod_graph_recaptures_total", _C, _E, ("phase", "backend"), "Captures attempted after Ready; must stay 0."),
+    Metric("graphpod_rank_memory_bytes", _G, _E, ("rank", "kind"), "Memory of its device that each of several ranks has reserved: kind=weights, kv_cache or graphs. With one rank it has no series."),
+    Metric("graphpod_rank_capture_seconds", _G, _E, ("rank",), "Seconds that each of several ranks took to capture its graphs, of graphs alive now. With one rank it has no series."),
     # replay
     Metric("graphpod_forward_passes_total", _C, _E, ("phase", "policy"), "Forward passes of the model; policy=Disabled ran eagerly."),
     Metric("graphpod_forward_duration_seconds", _H, _E, ("phase", "policy"), "Device time of a forward pass, from its first kernel to its last; policy=Disabled ran eagerly.", FORWARD_SECONDS),

@@ -133,6 +133,7 @@ class Story:
             "stages": [{"name": name, "seconds": round(seconds, 3)} for name, seconds in scene.stages],
             "limits": dict(self.limits) if scene.pages else None,
             "speculative": self.drafts if scene.state == "Ready" else None,
+            "ranks": [],
             "hostCache": self.host_cache if scene.state == "Ready" else None,
             "kv": {
                 "pages": scene.pages,

@@ -3,7 +3,7 @@
 Every rank makes the same calls in the same order. Numbers and verdicts go by the host, next to what the device does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -33,6 +33,9 @@ class Ranks(Protocol):
     def most(self, value: int) -> int:
         """The most of what the ranks give."""
 
+    def gathered(self, values: Sequence[int]) -> list[list[int]]:
+        """What each rank gives, as many values each, in the order of ranks."""
+
     def agreed(self) -> AbstractContextManager[None]:
         """A GraphError of one rank within is raised at every rank when all have come to the end."""
 
@@ -47,6 +50,9 @@ class Alone:
 
     def most(self, value: int) -> int:
         return value
+
+    def gathered(self, values: Sequence[int]) -> list[list[int]]:
+        return [list(values)]
 
     @contextmanager
     def agreed(self) -> Iterator[None]:
@@ -88,6 +94,12 @@ class Together:
         number = torch.tensor([value], dtype=torch.int64)
         distributed.all_reduce(number, distributed.ReduceOp.MAX, self._votes)
         return int(number)
+
+    def gathered(self, values: Sequence[int]) -> list[list[int]]:
+        own = torch.tensor(list(values), dtype=torch.int64)
+        each = [torch.empty_like(own) for _ in range(self.count)]
+        distributed.all_gather(each, own, self._votes)
+        return [one.tolist() for one in each]
 
     @contextmanager
     def agreed(self) -> Iterator[None]:

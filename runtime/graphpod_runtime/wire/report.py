@@ -136,6 +136,26 @@ class ServedDrafts(NamedTuple):
         return found if self.model is None else found | {"draftModel": self.model, "graphs": self.graphs}
 
 
+class RankReport(NamedTuple):
+    """What one of several ranks took at its start: bytes of its device, and the milliseconds of its captures."""
+
+    rank: int
+    weights_bytes: int
+    kv_bytes: int
+    graph_bytes: int
+    capture_ms: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values in the API's words."""
+        return {
+            "rank": self.rank,
+            "weightsBytes": self.weights_bytes,
+            "kvBytes": self.kv_bytes,
+            "graphBytes": self.graph_bytes,
+            "captureSeconds": self.capture_ms / 1000,
+        }
+
+
 class ServedHostCache(NamedTuple):
     """The host tier of the KV cache, once all of it is allocated."""
 
@@ -185,6 +205,8 @@ class Report:
     """Rows of the model's embedding; known once the model is."""
     failure: tuple[str, str] | None = None
     """Reason and message."""
+    ranks: tuple[RankReport, ...] = ()
+    """Of several ranks all, known when Ready."""
 
     @property
     def terminal(self) -> bool:
@@ -205,6 +227,13 @@ class Report:
                 return f"{self.state}, {checked} of {captured} sizes"
             case _:
                 return self.state.value
+
+    def of_rank(self, rank: int) -> RankReport:
+        """This process's own part of it."""
+        phases = self.phases.values()
+        graphs = sum(phase.pool_bytes + phase.driver_bytes for phase in phases)
+        seconds = sum(phase.capture_seconds for phase in phases)
+        return RankReport(rank, self.weights_bytes, self.kv_bytes, graphs, int(1000 * seconds))
 
     def capture_clock(self) -> dict[str, float]:
         """Seconds from weights on the device to the last prefill graph, as parts of that sum. `rest` is what the parts
@@ -249,5 +278,6 @@ class Report:
             },
             "warnings": list(self.warnings),
             "vocabulary": self.vocabulary,
+            "ranks": [rank.as_dict() for rank in self.ranks],
             "failure": self.failure and {"reason": self.failure[0], "message": self.failure[1]},
         }

@@ -74,6 +74,7 @@ from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.report import (
     Attention,
     PhaseReport,
+    RankReport,
     Report,
     ServedDrafts,
     ServedHostCache,
@@ -268,6 +269,9 @@ class Starter:
         capturer.closed = True
         if cache is not None:
             cache.sealed = True
+        if self._ranks.count > 1:
+            own = report.of_rank(self._ranks.rank)
+            report.ranks = tuple(RankReport(*each) for each in self._ranks.gathered(own))
         report.state = State.Ready
         self._tell()
         if tier is not None:

@@ -228,6 +228,11 @@ def _reported(status: Status) -> list[Sample]:
     series.set("graphpod_kv_cache_info", 1, page_size=str(kv["pageSize"]), pages=str(kv["pages"]))
     series.set("graphpod_memory_bytes", report["weightsBytes"], kind="weights")
     series.set("graphpod_memory_bytes", kv["bytes"], kind="kv_cache")
+    for rank in report["ranks"]:
+        number = str(rank["rank"])
+        for kind, name in (("weights", "weightsBytes"), ("kv_cache", "kvBytes"), ("graphs", "graphBytes")):
+            series.set("graphpod_rank_memory_bytes", rank[name], rank=number, kind=kind)
+        series.set("graphpod_rank_capture_seconds", rank["captureSeconds"], rank=number)
     for source, functions in report["compiled"].items():
         series.set("graphpod_compiled_functions", functions, source=source)
     if report["attention"] is not None:

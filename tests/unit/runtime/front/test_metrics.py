@@ -15,14 +15,14 @@ from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import FinishReason
-from graphpod_runtime.wire.report import StartStage
+from graphpod_runtime.wire.report import RankReport, StartStage
 
 from .conftest import Front, engine_json
 
 CORE = re.compile(
     r"graphpod_(graph_(captures|capture_|selfchecks|recaptures|replays|fallbacks|tokens|size_|requested_|decision_)"
     r"|forward_|eager_|attention_|trace_|grammar_mask_|speculation_|host_cache_"
-    r"|prefix_cache_tier_)"
+    r"|prefix_cache_tier_|rank_)"
 )
 """Rows that only a runner with a model can move, or a traced request; their own tests look at them."""
 
@@ -48,6 +48,19 @@ def test_every_row_of_the_engine_appears_and_no_other_name_of_ours(tmp_path: Pat
     families = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert {name for name in families if name.startswith("graphpod_")} == {row.name for row in of(Process.Engine)}
     assert "process_resident_memory_bytes" in families
+
+
+def test_each_of_several_ranks_has_series_of_its_own(tmp_path: Path) -> None:
+    status = Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid")
+    ranks = [RankReport(rank, 1000, 200, 30 + rank, 1500).as_dict() for rank in range(2)]
+    status.update({**status.report, "ranks": ranks})
+    found = series(Exporter(FrontMetrics("echo"), status).render()[0].decode())
+    assert found["graphpod_rank_memory_bytes"] == {
+        (("kind", kind), ("rank", str(rank))): amount
+        for rank in range(2)
+        for kind, amount in (("weights", 1000), ("kv_cache", 200), ("graphs", 30 + rank))
+    }
+    assert found["graphpod_rank_capture_seconds"] == {(("rank", "0"),): 1.5, (("rank", "1"),): 1.5}
 
 
 def test_the_fronts_series_begin_at_0(tmp_path: Path) -> None:

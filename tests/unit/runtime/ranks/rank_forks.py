@@ -57,6 +57,8 @@ class Answer(msgspec.Struct, frozen=True):
     kv_pages: int = 0
     layers: tuple[int, ...] = ()
     """Of each stage of a pipeline."""
+    ranks: list[dict[str, float]] = []
+    """What /warmup lists of them."""
     failure: str = ""
     left: int = 0
     """Other ranks that are alive after it."""
@@ -194,6 +196,7 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         sum(sample.value for sample in counted if sample.name == "graphpod_graph_fallbacks_total"),
         made.kv_pages,
         made.pipeline_layers,
+        made.as_dict()["ranks"],
     )
     del runner
     gc.collect()  # the runner leaves the other ranks

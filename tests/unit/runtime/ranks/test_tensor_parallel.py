@@ -23,7 +23,11 @@ def test_three_ranks_write_what_one_writes(ranks: RankForks, smollm2: Path, pref
     for own, other in zip(found.told[1].scored, wanted[1].scored, strict=True):
         assert own == pytest.approx(other, abs=1e-4)
     assert found.folders == 0
+    assert [one["rank"] for one in found.ranks] == [0, 1, 2]
+    assert len({(one["weightsBytes"], one["kvBytes"]) for one in found.ranks}) == 1
+    assert all(one["weightsBytes"] > 0 for one in found.ranks)
     if prefill is not Policy.Disabled:
+        assert all(one["graphBytes"] > 0 and one["captureSeconds"] > 0 for one in found.ranks)
         assert found.graphs == {"prefill": (prefill.value, 2, "Passed"), "decode": (decode.value, 2, "Passed")}
         assert found.fallbacks == 0
 
