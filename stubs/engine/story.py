@@ -134,6 +134,7 @@ class Story:
             "limits": dict(self.limits) if scene.pages else None,
             "speculative": self.drafts if scene.state == "Ready" else None,
             "ranks": [],
+            "pipelineLayers": [],
             "hostCache": self.host_cache if scene.state == "Ready" else None,
             "kv": {
                 "pages": scene.pages,
