@@ -41,7 +41,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: eagle-head help demo demo-down test check lint truth ranks samples families schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic ranks-node monitoring boards alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: eagle-head help demo demo-down test check lint truth ranks samples families schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic ranks-node monitoring boards sources alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -171,6 +171,11 @@ boards: export GRAPHPOD_BOARDS := docs/how-to/boards
 boards: venv tools images ## the chart on real nodes, an example, a load with faults and a rollout: which panels have data; pictures in docs/how-to/boards
 	@$(RUN) -m testbed build prometheus prometheusconfig
 	@$(RUN) -m pytest -q -s tests/e2e/monitoring/test_filled_boards.py
+
+sources: export GRAPHPOD_SOURCES := benchmarks/results/sources.json
+sources: venv tools images ## hub, object storage and registry on real nodes, each to an answer; Jobs that are killed; benchmarks/results/sources.json
+	@rm -f $(GRAPHPOD_SOURCES)
+	@$(RUN) -m pytest -q -s tests/e2e/test_sources.py
 
 alerts: export GRAPHPOD_ALERTS := benchmarks/results/alerts.json
 alerts: venv ## every fault fires its alert in a real Alertmanager and a healthy hour fires none; benchmarks/results/alerts.json

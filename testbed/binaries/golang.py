@@ -26,6 +26,7 @@ PROMETHEUS = "3.14.0"  # as a module: v0.314.0
 DASHBOARD_LINTER = "0.2.0"
 # Alertmanager's modules after 0.31 lack the built pages that its binary embeds.
 ALERTMANAGER, KUBE_STATE_METRICS, PROMETHEUS_OPERATOR = "0.31.1", "2.20.0", "0.93.0"
+CRANE = "0.22.0"
 _MAJOR, _MINOR, _ = KUBERNETES.split(".")
 GO_AT_LEAST = (1, 26)
 BUILD_LIMIT = 1800.0  # s for one binary: cold kube-apiserver needs 170 s on two idle cores
@@ -137,8 +138,11 @@ MONITORING = (
         f"prometheusconfig 0.1.0 for prometheus-operator {PROMETHEUS_OPERATOR}",
     ),
 )
+# A registry of somebody else, for `make sources`.
+_CRANE = "github.com/google/go-containerregistry/cmd/crane"
+SOURCES = (Tool("crane", "crane", _CRANE, "crane", ("version",), CRANE, ((f"{_CRANE}/cmd.Version", CRANE),)),)
 NAMES = tuple(tool.name for tool in TOOLS)
-BY_NAME = {tool.name: tool for tool in (*TOOLS, *MONITORING)}
+BY_NAME = {tool.name: tool for tool in (*TOOLS, *MONITORING, *SOURCES)}
 API_TOOLS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 SIM_TOOLS = (*API_TOOLS, "kube-scheduler", "kwok")
 NODE_TOOLS = (*API_TOOLS, "kube-scheduler", "kubelet", "kube-proxy", "coredns")

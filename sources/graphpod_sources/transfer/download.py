@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 from graphpod_sources.listing import RemoteFile, Source
 from graphpod_sources.names import shown, size
@@ -26,6 +27,8 @@ LEAVE = 0.5
 """Seconds that the other threads have to end after the first that failed. Those that hang are left behind."""
 SPACE_EVERY = 64 << 20
 """Bytes after which the free space is looked at again."""
+KEEP_SECONDS = 2.0
+"""Seconds of a piece after which what came of it is on disk: a kill costs no more, however slow the line is."""
 RESTARTS = 5
 """Times that a file is begun which can be had only from its start: a source that always ends early would be read for
 ever, since bytes do come."""
@@ -167,7 +170,8 @@ class Download:
 
     def _read(self, piece: Piece) -> None:
         """The rest of a piece, by one request. What came is kept, whatever ends the request."""
-        part, before = piece.part, piece.at
+        part, before, kept = piece.part, piece.at, monotonic()
+        keeps = piece.end is not None and part.file.ranges
         most = self._largest_unknown if piece.end is None else piece.end
         if before == piece.end:
             return
@@ -184,8 +188,11 @@ class Download:
                 piece.at += len(chunk)
                 self._progress.receive(len(chunk))
                 self._last = None  # what it met is over
+                if keeps and monotonic() - kept >= KEEP_SECONDS:
+                    part.keep(before, piece.at)
+                    before, kept = piece.at, monotonic()
         finally:
-            if piece.end is not None and part.file.ranges:
+            if keeps:
                 part.keep(before, piece.at)
         if piece.end is not None and piece.at < piece.end:
             raise Problem(Reason.Truncated, f"{shown(part.file.path)}: ended at byte {piece.at} of {piece.end}")

@@ -6,9 +6,16 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from graphpod_sources.listing import Listing, RemoteFile
 from graphpod_sources.problem import Exit
+from graphpod_sources.progress import Progress
+from graphpod_sources.transfer import download
+from graphpod_sources.transfer.patience import Patience
 from stubs.hub import Hub, refusal
 from stubs.web import Asked, Reply, WebStub
 from tests.unit.sources.fetching import CONFIG, put, there
@@ -72,3 +79,35 @@ def test_ten_kills_lose_nothing_that_was_finished(tmp_path: Path) -> None:
             kills, deadly = kills + 1, deadly % 7 + 1
     assert kills == KILLS
     assert there(root / "model") == MODEL
+
+
+class Watched:
+    """A source of one file that looks at the journal before each chunk that it gives."""
+
+    def __init__(self, content: bytes, folder: Path) -> None:
+        self.content, self.folder, self.kept = content, folder, list[int]()
+
+    def listing(self) -> Listing:
+        raise AssertionError("nobody asks")
+
+    def read(self, file: RemoteFile, start: int, end: int | None) -> Iterator[memoryview]:
+        for at in range(start, end or len(self.content), 1000):
+            (journal,) = self.folder.glob(".partial/*.journal")
+            _, *spans = journal.read_text().splitlines()
+            self.kept.append(sum(int(end) - int(begin) for begin, end in map(str.split, spans)))
+            yield memoryview(self.content[at : at + 1000])
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [(0.0, [0, 1000, 2000, 3000]), (3600.0, [0, 0, 0, 0])])
+def test_what_came_of_a_piece_is_kept_before_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, kept: list[int]
+) -> None:
+    """On a slow line a piece takes minutes, and a kill would cost all of them."""
+    monkeypatch.setattr(download, "KEEP_SECONDS", seconds)
+    source, progress = Watched(bytes(4000), tmp_path), Progress()
+    file = RemoteFile("model.safetensors", 4000, "model.safetensors", etag="one")
+    work = download.Download(
+        source, tmp_path, progress, Patience(5.0, progress, threading.Event()), lambda: None, connections=1
+    )
+    work.run([file])
+    assert source.kept == kept
