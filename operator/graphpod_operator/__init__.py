@@ -17,16 +17,20 @@ pyproject.toml), and no two files import each other:
         install      what the operator's installer decides
         render       the bodies of the children
         plan         which children there should be, and the changes that lead there
+        revisions    what pods are pinned to: read, rebuilt, deleted when old
     applied
         apply        one write at a time
     observed
         observe      what the pods say, and why one does not serve
     reported
-        status       status, conditions, events
+        events       what is told once
+        status       status and conditions
     all of it, once for each key
         controller   the reconcile: calls the rooms above in this order
     for people
         explain      the same plan without a cluster; warnings at admission
+        advise       sizes of graphs from what passes asked for
+        terminal     the commands: why, top, models
         docs         the reference pages
     kopf's side
         handlers     the watch of services, warnings at admission, the liveness probe: on a loop of their own

@@ -16,7 +16,7 @@ from llguidance import LLMatcher
 from graphpod_policy import EngineConfig, Phase
 from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine.forward.launched_pass import LaunchedPass
+from graphpod_runtime.engine.forward.pass_in_flight import PassInFlight
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
 from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
@@ -44,9 +44,9 @@ class Driven(Protocol):
 
     @property
     def ahead(self) -> bool: ...
-    def launch(self, batch: Batch, given: List[int] | None = None) -> LaunchedPass: ...
-    def choose(self, flight: LaunchedPass) -> None: ...
-    def land(self, flight: LaunchedPass) -> Yielded: ...
+    def launch(self, batch: Batch, given: List[int] | None = None) -> PassInFlight: ...
+    def choose(self, flight: PassInFlight) -> None: ...
+    def land(self, flight: PassInFlight) -> Yielded: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class RecordedPass:
 class RecordedFlight(NamedTuple):
     """A pass on its way, and the tokens that are handed out for it; None: its own."""
 
-    flight: LaunchedPass
+    flight: PassInFlight
     phase: Phase
     rows: tuple[tuple[str, int, int], ...]
     tokens: list[int] | None

@@ -25,11 +25,11 @@ from graphpod_operator.kube.cluster import ApiError, Cluster, Conflict
 from graphpod_operator.kube.field_ownership import STORED_MANAGER
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan.desired_child import DesiredChild
+from graphpod_operator.plan.downloads import Act, PlannedDownload, Weights
 from graphpod_operator.plan.refused import Refused
-from graphpod_operator.plan.weights import Act, PlannedDownload, Weights
 from graphpod_operator.render.download_policy import download_policy
 from graphpod_operator.render.owner import Body
-from graphpod_operator.resolve.download import downloads
+from graphpod_operator.resolve.asked_downloads import downloads
 
 log = logging.getLogger(__name__)
 

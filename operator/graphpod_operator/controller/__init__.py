@@ -1,1 +1,1 @@
-"""One service at a time: the way of an edit through the rooms below, in order."""
+"""One service at a time: the way of an edit through the other rooms, in order."""

@@ -35,13 +35,13 @@ from graphpod_operator.observe.warmup_poller import Warmups, answers, read_again
 from graphpod_operator.observe.warmup_report import NoReading, Reading
 from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.downloads import WeightsSeen
 from graphpod_operator.plan.folders_in_use import claim_users, folders_in_use
 from graphpod_operator.plan.named_secrets import named_secrets
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
-from graphpod_operator.plan.weights import WeightsSeen
 from graphpod_operator.plan.writes import not_applied
-from graphpod_operator.resolve.download import downloads
+from graphpod_operator.resolve.asked_downloads import downloads
 from graphpod_operator.revisions import recovery
 from graphpod_operator.revisions.garbage_collection import GarbageCollector
 from graphpod_operator.status.status import status

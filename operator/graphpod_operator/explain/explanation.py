@@ -24,7 +24,7 @@ from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render import scaling
 from graphpod_operator.render.pod.container import start_ceiling
 from graphpod_operator.resolve import resolver_input
-from graphpod_operator.resolve.download import downloads
+from graphpod_operator.resolve.asked_downloads import downloads
 from graphpod_operator.resolve.engine_config import EngineFile, engine_config
 from graphpod_operator.resolve.resolver_input import container_bytes
 from graphpod_policy import (

@@ -22,9 +22,9 @@ from graphpod_operator.plan import capture_failure_annotation, capture_fallback
 from graphpod_operator.plan.capture_failure_annotation import CaptureFailures
 from graphpod_operator.plan.desired_child import DesiredChild
 from graphpod_operator.plan.desired_state import Desired, PendingUpdate, Withheld
+from graphpod_operator.plan.downloads import Weights, weights
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
-from graphpod_operator.plan.weights import Weights, weights
 from graphpod_operator.render import scaling
 from graphpod_operator.render.config_map import config_map
 from graphpod_operator.render.controller_revision import controller_revision

@@ -9,9 +9,9 @@ from graphpod_operator.kube.absent_kinds import Absence
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan.capture_failure_annotation import CaptureFailures
 from graphpod_operator.plan.desired_child import DesiredChild
-from graphpod_operator.plan.weights import Weights
+from graphpod_operator.plan.downloads import Weights
 from graphpod_operator.render.owner import Body
-from graphpod_operator.render.pod import pod_template
+from graphpod_operator.render.pod import additions
 from graphpod_operator.render.pod.container import start_limit
 from graphpod_policy import Plan
 
@@ -49,7 +49,7 @@ class Desired:
     @property
     def mounts(self) -> str:
         """The objects of others that its pods mount, in words."""
-        return ", ".join(pod_template.mounted(self.workload["template"]["spec"]["volumes"]))
+        return ", ".join(additions.mounted(self.workload["template"]["spec"]["volumes"]))
 
     @property
     def start_limit(self) -> int:

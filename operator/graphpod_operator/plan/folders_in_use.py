@@ -13,7 +13,7 @@ from graphpod_operator.cache.controller_revision import ENGINE, WORKLOAD
 from graphpod_operator.cache.service import Service
 from graphpod_operator.cache.store import Store
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.resolve.download import downloads
+from graphpod_operator.resolve.asked_downloads import downloads
 from graphpod_operator.resolve.model_uri import MOUNT
 from graphpod_policy import config_hash
 

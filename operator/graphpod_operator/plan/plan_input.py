@@ -11,7 +11,7 @@ from graphpod_operator.cache.projections import is_ours
 from graphpod_operator.cache.service import Service
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.absent_kinds import Absent
-from graphpod_operator.plan.weights import WeightsSeen
+from graphpod_operator.plan.downloads import WeightsSeen
 
 
 @dataclass(frozen=True, slots=True)

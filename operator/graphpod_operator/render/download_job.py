@@ -18,10 +18,10 @@ from graphpod_operator.api.names import (
 from graphpod_operator.install.allow_lists import EVERYTHING
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render.owner import Body, Owner
-from graphpod_operator.render.pod import placement, pod_template
+from graphpod_operator.render.pod import additions, placement
 from graphpod_operator.render.pod.container import ADMIN_PORT, without_empty
 from graphpod_operator.render.pod.security import pod_security
-from graphpod_operator.resolve.download import Download
+from graphpod_operator.resolve.asked_downloads import Download
 from graphpod_operator.resolve.source_hosts import settings
 
 COMMAND = "graphpod-fetch"
@@ -128,7 +128,7 @@ def _pod(owner: Owner, download: Download, keep: Iterable[str], secret: str, nea
                     "command": [COMMAND, *_arguments(owner, download, keep)],
                     "env": [
                         {"name": "HOME", "value": "/tmp"},
-                        *map(pod_template.variable, settings(spec)),
+                        *map(additions.variable, settings(spec)),
                     ],
                     "ports": [{"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"}],
                     "resources": RESOURCES,

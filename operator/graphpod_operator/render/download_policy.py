@@ -11,7 +11,7 @@ from graphpod_operator.api.names import FOLDER_LABEL, MANAGED_BY
 from graphpod_operator.install.network_access import Access, Peer
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render.owner import Body
-from graphpod_operator.resolve.download import Download
+from graphpod_operator.resolve.asked_downloads import Download
 from graphpod_operator.resolve.source_hosts import SourceHost
 
 DNS: Body = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}

@@ -6,7 +6,7 @@ from graphpod_operator.api.status import ModelStatus
 from graphpod_operator.cache.fetch_report import FetchReport
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.observe.observed_state import Observed
-from graphpod_operator.plan.weights import PlannedDownload, Weights
+from graphpod_operator.plan.downloads import PlannedDownload, Weights
 from graphpod_operator.status.finding import Finding
 from graphpod_policy.units import size
 

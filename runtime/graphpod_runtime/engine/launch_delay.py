@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from graphpod_policy import FallbackReason, Phase
 
 if TYPE_CHECKING:  # with torch, which the process imports when its heart beats
-    from graphpod_runtime.engine.forward.launched_pass import Ran
+    from graphpod_runtime.engine.forward.pass_in_flight import Ran
 
 MARGIN = 0.0005
 """Seconds that the device should have left to do when a launch is complete."""

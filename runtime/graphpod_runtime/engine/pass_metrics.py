@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from graphpod_policy import Backend, FallbackReason, Phase, Policy
 from graphpod_runtime.engine.forward.graph_choice import Ladder
-from graphpod_runtime.engine.forward.launched_pass import Ran
+from graphpod_runtime.engine.forward.pass_in_flight import Ran
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.series import Add, Observe
 

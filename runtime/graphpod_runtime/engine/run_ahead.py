@@ -15,22 +15,22 @@ from typing import Generic, Protocol, TypeVar
 from graphpod_runtime.engine.schedule.batch import Batch, Yielded
 from graphpod_runtime.engine.schedule.scheduler import Progress, Scheduler
 
-LaunchedPass = TypeVar("LaunchedPass")
+PassInFlight = TypeVar("PassInFlight")
 Watched = TypeVar("Watched", contravariant=True)
 
 
-class Launching(Protocol[LaunchedPass]):
+class Launching(Protocol[PassInFlight]):
     """What it needs of `engine.runner.Runner`."""
 
     @property
     def ahead(self) -> bool:
         """Whether a pass may be launched before the one before it has landed."""
 
-    def launch(self, batch: Batch) -> LaunchedPass: ...
-    def choose(self, flight: LaunchedPass) -> None:
+    def launch(self, batch: Batch) -> PassInFlight: ...
+    def choose(self, flight: PassInFlight) -> None:
         """Launches what chooses its tokens, unless that is launched."""
 
-    def land(self, flight: LaunchedPass) -> Yielded: ...
+    def land(self, flight: PassInFlight) -> Yielded: ...
 
 
 class Watch(Protocol[Watched]):
@@ -40,15 +40,15 @@ class Watch(Protocol[Watched]):
     def landed(self, flight: Watched) -> None: ...
 
 
-class RunAhead(Generic[LaunchedPass]):
+class RunAhead(Generic[PassInFlight]):
     """A scheduler and a runner, in turns."""
 
     def __init__(
         self,
         scheduler: Scheduler,
-        runner: Launching[LaunchedPass],
+        runner: Launching[PassInFlight],
         planned: Callable[[], None] = lambda: None,
-        watch: Watch[LaunchedPass] | None = None,
+        watch: Watch[PassInFlight] | None = None,
     ) -> None:
         """`planned` is called between the plan of a pass and its launch."""
         self.scheduler = scheduler
@@ -57,7 +57,7 @@ class RunAhead(Generic[LaunchedPass]):
         self._runner = runner
         self._ahead = max(1, scheduler.limits.stages - 1)
         """Passes that may be in flight when another is planned."""
-        self._flights: deque[tuple[Batch, LaunchedPass]] = deque()
+        self._flights: deque[tuple[Batch, PassInFlight]] = deque()
         self.waits = False
         """The latest turn did nothing: all that is open waits for masks of grammars, or for pages from the host."""
 
@@ -83,7 +83,7 @@ class RunAhead(Generic[LaunchedPass]):
             self._runner.choose(self._flights[-1][1])
         return progress
 
-    def _launch(self) -> tuple[Batch, LaunchedPass] | None:
+    def _launch(self) -> tuple[Batch, PassInFlight] | None:
         began = time.perf_counter()
         batch = self.scheduler.next()
         self._planned()
@@ -94,7 +94,7 @@ class RunAhead(Generic[LaunchedPass]):
             self._watch.launched(flight, time.perf_counter() - began)
         return batch, flight
 
-    def _land(self, flight: tuple[Batch, LaunchedPass] | None) -> list[Progress]:
+    def _land(self, flight: tuple[Batch, PassInFlight] | None) -> list[Progress]:
         if flight is None:
             return []
         batch, launched = flight

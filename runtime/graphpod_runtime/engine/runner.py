@@ -24,7 +24,7 @@ from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeat
 from graphpod_runtime.engine.forward.drafting.verification import Verification
 from graphpod_runtime.engine.forward.graph_choice import asked_of_gates, choices, dispatch
 from graphpod_runtime.engine.forward.inputs import inputs_of
-from graphpod_runtime.engine.forward.launched_pass import Chosen, Forwarded, LaunchedPass, Moment, Ran
+from graphpod_runtime.engine.forward.pass_in_flight import Chosen, Forwarded, Moment, PassInFlight, Ran
 from graphpod_runtime.engine.forward.pooled_rows import of_chunks
 from graphpod_runtime.engine.forward.sampling.logprobs import of_answers, of_prompts
 from graphpod_runtime.engine.forward.sampling.masks import Masks
@@ -138,7 +138,7 @@ class Runner:
         return None if drafting is None else drafting.attention
 
     @torch.no_grad()
-    def launch(self, batch: Batch, given: List[int] | None = None) -> LaunchedPass:
+    def launch(self, batch: Batch, given: List[int] | None = None) -> PassInFlight:
         """Puts the pass of `batch`, the next token of each of its sequences and the log-probabilities that were asked
         for in line on the device. Passes land in their order. Later ones go on from its tokens, or from those `given`.
         """
@@ -149,13 +149,13 @@ class Runner:
             self._clean_pages()
         if self._poison is not None:
             self._poison.spoil(batch)
-        flight = LaunchedPass(*(self._step if isinstance(batch, DecodeBatch) else self._prefill)(batch, given))
+        flight = PassInFlight(*(self._step if isinstance(batch, DecodeBatch) else self._prefill)(batch, given))
         if not (self._defers or flight.undecided.members.masked):
             flight.choose(self._chosen(flight.undecided))
         return flight
 
     @torch.no_grad()
-    def choose(self, flight: LaunchedPass) -> None:
+    def choose(self, flight: PassInFlight) -> None:
         """Puts what chooses the tokens of a pass in line behind it, unless `launch` has. Grammars must have come as far
         as the pass has: every earlier pass has landed."""
         if flight.undecided is not None:
@@ -180,7 +180,7 @@ class Runner:
             answers = of_answers(members.sequences, members.scored, forwarded.entries, forwarded.logits, tokens)
         return Chosen(tokens, seated, answers)
 
-    def land(self, flight: LaunchedPass) -> Yielded:
+    def land(self, flight: PassInFlight) -> Yielded:
         """What the pass yields; waits for the device."""
         yielded = flight.land()
         self._metrics.landed(flight.ran, flight.device_seconds)

@@ -10,11 +10,11 @@ from graphpod_sources.names import shown
 from graphpod_sources.problem import Problem, Reason
 from graphpod_sources.stores import secret_hosts
 from graphpod_sources.stores.allowed_hosts import ALL, AllowedHosts
-from graphpod_sources.stores.http import Http
+from graphpod_sources.stores.http_client import Http
+from graphpod_sources.stores.https_file import Web
 from graphpod_sources.stores.hub import ENDPOINT, Hub
 from graphpod_sources.stores.local import Local
 from graphpod_sources.stores.oci import Registry
-from graphpod_sources.stores.web import Web
 from graphpod_sources.uri import ModelUri, Scheme
 
 PLAIN_HTTP = "OCI_PLAIN_HTTP"

@@ -10,7 +10,7 @@ from graphpod_sources.listing import MOST_FILES, Listing, RemoteFile
 from graphpod_sources.names import safe, shown
 from graphpod_sources.problem import Problem, Reason
 from graphpod_sources.stores import ranges
-from graphpod_sources.stores.http import Http, Reply, origin, refusal
+from graphpod_sources.stores.http_client import Http, Reply, origin, refusal
 from graphpod_sources.uri import ModelUri
 
 ENDPOINT = "https://huggingface.co"

@@ -17,7 +17,7 @@ from graphpod_sources.names import safe, shown
 from graphpod_sources.problem import Problem, Reason
 from graphpod_sources.stores import secret_hosts
 from graphpod_sources.stores.allowed_hosts import ALL, AllowedHosts
-from graphpod_sources.stores.http import STATUSES, origin
+from graphpod_sources.stores.http_client import STATUSES, origin
 from graphpod_sources.stores.proxies import proxy_for
 from graphpod_sources.uri import ModelUri, Scheme
 

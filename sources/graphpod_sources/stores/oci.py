@@ -12,7 +12,7 @@ from graphpod_sources.listing import Listing, Packing, RemoteFile
 from graphpod_sources.names import safe, shown
 from graphpod_sources.problem import Problem, Reason
 from graphpod_sources.stores import ranges
-from graphpod_sources.stores.http import Http, Reply, origin, refusal
+from graphpod_sources.stores.http_client import Http, Reply, origin, refusal
 from graphpod_sources.stores.registry_login import Login
 from graphpod_sources.uri import ModelUri
 

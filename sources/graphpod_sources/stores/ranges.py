@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from graphpod_sources.listing import RemoteFile
 from graphpod_sources.names import shown
 from graphpod_sources.problem import Problem, Reason
-from graphpod_sources.stores.http import Reply
+from graphpod_sources.stores.http_client import Reply
 
 
 def header(file: RemoteFile, start: int, end: int | None) -> dict[str, str]:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from graphpod_sources.names import shown
 from graphpod_sources.problem import Problem, Reason
-from graphpod_sources.stores.http import Http, Reply, origin, refusal
+from graphpod_sources.stores.http_client import Http, Reply, origin, refusal
 
 LARGEST = 1 << 20  # bytes
 _PARAMETER = re.compile(r'([A-Za-z_]+)="([^"]*)"')

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from graphpod_sources.credentials import Credentials
 from graphpod_sources.names import shown
 from graphpod_sources.problem import Problem, Reason
-from graphpod_sources.stores.http import PORTS, address, origin
+from graphpod_sources.stores.http_client import PORTS, address, origin
 from graphpod_sources.stores.proxies import proxy_for
 
 HOSTS = "hosts"

@@ -18,14 +18,14 @@ NEWER = "graphpod.dev/runtime:newer"
 NEXT_VERSION = """
 import dataclasses
 from graphpod_operator.plan import desired_children
-from graphpod_operator.render import deployment
+from graphpod_operator.render.pod import template
 resolve = desired_children.resolve
 def next_rules(features, request):
     made = resolve(features, dataclasses.replace(request, decode_sizes=(1, 2, 3)))
     told = tuple(dataclasses.replace(row, because="said otherwise", hint="and hinted") for row in made.decisions)
     return dataclasses.replace(made, decisions=told, resolver_revision="next")
 desired_children.resolve = next_rules
-deployment.EXIT_SECONDS = 11
+template.EXIT_SECONDS = 11
 """
 """What a process of the next version has otherwise, beside its image: the rules, their words, the form of the pods."""
 

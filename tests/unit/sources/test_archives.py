@@ -12,8 +12,8 @@ import pytest
 import zstandard
 
 from graphpod_sources.problem import Reason
-from graphpod_sources.stores.http import Http
-from graphpod_sources.stores.web import Web
+from graphpod_sources.stores.http_client import Http
+from graphpod_sources.stores.https_file import Web
 from graphpod_sources.transfer.download import RESTARTS
 from graphpod_sources.unpack import tree
 from graphpod_sources.uri import ModelUri, Scheme

@@ -9,8 +9,8 @@ from graphpod_sources.credentials import Credentials
 from graphpod_sources.problem import Problem, Reason
 from graphpod_sources.stores.allowed_hosts import AllowedHosts
 from graphpod_sources.stores.choice import check_authorities, source_of
-from graphpod_sources.stores.http import Http
-from graphpod_sources.stores.web import Web
+from graphpod_sources.stores.http_client import Http
+from graphpod_sources.stores.https_file import Web
 from graphpod_sources.uri import parse
 from stubs.web import Reply
 from tests.unit.sources.fetching import Fetched, Script

@@ -10,7 +10,7 @@ from graphpod_operator.api.names import CONTAINER
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.render.config_map import KEY
 from graphpod_operator.render.owner import Body, Owner
-from graphpod_operator.render.pod import api_key, front_options, pod_template, tls
+from graphpod_operator.render.pod import additions, api_key, front_options, tls
 from graphpod_operator.render.service import api_port
 from graphpod_operator.resolve.engine_config import cpu_threads
 from graphpod_operator.resolve.model_uri import MOUNT
@@ -67,7 +67,7 @@ def container(owner: Owner, plan: Plan) -> Body:
                 {"name": "shm", "mountPath": "/dev/shm"},
                 *api_key.mounts(spec),
                 *tls.mounts(spec),
-                *map(pod_template.mount, spec.pod_template.volume_mounts),
+                *map(additions.mount, spec.pod_template.volume_mounts),
             ],
         }
     )
@@ -84,7 +84,7 @@ def _environment(spec: Spec) -> list[Body]:
     if (threads := cpu_threads(spec)) is not None:
         values["OMP_NUM_THREADS"] = str(threads)
     ours = named + [{"name": name, "value": value} for name, value in values.items()]
-    return ours + [pod_template.variable(variable) for variable in spec.pod_template.env]
+    return ours + [additions.variable(variable) for variable in spec.pod_template.env]
 
 
 def _probe(path: str, *, period: int, timeout: int, threshold: int) -> Body:

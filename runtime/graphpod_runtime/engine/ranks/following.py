@@ -6,7 +6,7 @@ not know: every likeness is greedy, and the first rank's tokens replace what it 
 
 from collections import deque
 
-from graphpod_runtime.engine.forward.launched_pass import LaunchedPass
+from graphpod_runtime.engine.forward.pass_in_flight import PassInFlight
 from graphpod_runtime.engine.ranks.messages import Choose, Land, Launch, Order, Row
 from graphpod_runtime.engine.ranks.stage_runner import StageRunner
 from graphpod_runtime.engine.runner import Runner
@@ -21,7 +21,7 @@ class Following:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._likenesses: dict[int, Sequence] = {}
-        self._flights: deque[tuple[Batch, LaunchedPass]] = deque()
+        self._flights: deque[tuple[Batch, PassInFlight]] = deque()
 
     def obey(self, order: Order) -> bool:
         """Carries out `order`; False when nothing more comes."""

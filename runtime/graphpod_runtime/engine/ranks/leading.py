@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.engine.forward.launched_pass import LaunchedPass
+from graphpod_runtime.engine.forward.pass_in_flight import PassInFlight
 from graphpod_runtime.engine.ranks.messages import Land, Launch, Row
 from graphpod_runtime.engine.ranks.others import Others
 from graphpod_runtime.engine.runner import Runner
@@ -107,17 +107,17 @@ class LeadingRunner(Runner):
         assert self.config.max_batch is not None, "a start has derived it"
         self._orders = LaunchOrders(2 * self.config.max_batch + SPARE)
 
-    def launch(self, batch: Batch, given: List[int] | None = None) -> LaunchedPass:
+    def launch(self, batch: Batch, given: List[int] | None = None) -> PassInFlight:
         with self._naming():
             alone = self._tokens_alone(batch)
             self._others.send(self._orders.of(batch, given, self.pages.unclean, tokens_alone=alone))
             return super().launch(batch, given)
 
-    def choose(self, flight: LaunchedPass) -> None:
+    def choose(self, flight: PassInFlight) -> None:
         with self._naming():
             super().choose(flight)
 
-    def land(self, flight: LaunchedPass) -> Yielded:
+    def land(self, flight: PassInFlight) -> Yielded:
         with self._naming():
             self._others.send(Land())
             return super().land(flight)

@@ -14,7 +14,7 @@ import torch
 
 from graphpod_policy import Phase
 from graphpod_runtime.base.inputs import Inputs
-from graphpod_runtime.engine.forward.launched_pass import Forwarded, LaunchedPass, Moment, Ran
+from graphpod_runtime.engine.forward.pass_in_flight import Forwarded, Moment, PassInFlight, Ran
 from graphpod_runtime.engine.forward.sampling.sampler import greedy
 from graphpod_runtime.engine.ranks.leading import LeadingRunner
 from graphpod_runtime.engine.ranks.messages import Choose
@@ -40,7 +40,7 @@ class StageRunner(Runner):
         assert isinstance(model, StageModel), "it was loaded as one"
         return model
 
-    def launch(self, batch: Batch, given: List[int] | None = None) -> LaunchedPass:
+    def launch(self, batch: Batch, given: List[int] | None = None) -> PassInFlight:
         """As `Runner.launch`, its tokens not chosen."""
         self._model.exchanges = scores(batch)
         try:
@@ -48,7 +48,7 @@ class StageRunner(Runner):
         finally:
             self._model.exchanges = False
 
-    def follow(self, batch: Batch, flight: LaunchedPass, *, tokens_alone: bool) -> None:
+    def follow(self, batch: Batch, flight: PassInFlight, *, tokens_alone: bool) -> None:
         """What comes behind a pass at a rank that is not the first: the last stage answers. The other ranks of the
         first stage choose when the first rank does."""
         here = self.pipeline.position
@@ -57,7 +57,7 @@ class StageRunner(Runner):
         if not here.begins:
             self.choose(flight)
 
-    def choose_behind(self, batch: Batch, flight: LaunchedPass) -> None:
+    def choose_behind(self, batch: Batch, flight: PassInFlight) -> None:
         """Chooses the tokens of `batch`, behind which other passes may have been launched."""
         if sequences := yielding(batch):
             # Whose seats the tokens are for.
@@ -98,9 +98,9 @@ class FirstStage(LeadingRunner, StageRunner):
 
     def start(self) -> None:
         super().start()
-        self._unanswered: deque[tuple[Batch, LaunchedPass]] = deque()
+        self._unanswered: deque[tuple[Batch, PassInFlight]] = deque()
 
-    def launch(self, batch: Batch, given: List[int] | None = None) -> LaunchedPass:
+    def launch(self, batch: Batch, given: List[int] | None = None) -> PassInFlight:
         with self._naming():
             self._take_answers(self._before(batch))
         flight = super().launch(batch, given)
@@ -111,10 +111,10 @@ class FirstStage(LeadingRunner, StageRunner):
             self._take_answers(1)
         return flight
 
-    def choose(self, flight: LaunchedPass) -> None:
+    def choose(self, flight: PassInFlight) -> None:
         """Nothing yet: a later launch or the landing of the pass does it."""
 
-    def land(self, flight: LaunchedPass) -> Yielded:
+    def land(self, flight: PassInFlight) -> Yielded:
         with self._naming():
             while flight.undecided is not None:
                 self._take_answers(1)

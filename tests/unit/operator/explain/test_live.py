@@ -17,7 +17,7 @@ from graphpod_operator.install.installation import Installation
 from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
-from graphpod_operator.render import deployment as render_deployment
+from graphpod_operator.render.pod import template as pod_template
 from graphpod_policy import Phase
 from tests.unit.operator.explain.plain import PLAIN, Explain
 from tests.unit.operator.objects import UID, remembered
@@ -100,7 +100,7 @@ def test_what_this_program_would_make_differently_is_told_by_name_and_value(
     told = capsys.readouterr().out
     assert ", one of 1 kept; image old\n" in told
     assert "  This program would create the same pods, except for their image.\n" in told
-    monkeypatch.setattr(render_deployment, "EXIT_SECONDS", render_deployment.EXIT_SECONDS + 1)
+    monkeypatch.setattr(pod_template, "EXIT_SECONDS", pod_template.EXIT_SECONDS + 1)
     assert cli.main(["explain", "gisvc/demo", "-n", "ns", "-o", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["live"]["pinned"]["differences"]
     assert row["path"] == "pod.terminationGracePeriodSeconds"

@@ -9,7 +9,7 @@ from graphpod_operator.api.names import CAPTURE_FAILURES_ANNOTATION, HASH_ANNOTA
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan import capture_failure_annotation
 from graphpod_operator.plan.capture_failure_annotation import CaptureFailures, recall
-from graphpod_operator.render import deployment as render_deployment
+from graphpod_operator.render.pod import template as pod_template
 from tests.unit.operator.hour import LOOK_SECONDS, Hour
 from tests.unit.operator.objects import NAMESPACE, inference_service, pod
 from tests.unit.operator.world import KEY, World
@@ -151,7 +151,7 @@ async def test_a_newer_operator_finds_the_weaker_plan_and_restarts_nobody(
     hour = Hour(world, decode_dies)
     await hour.pass_by(AN_HOUR)
     before = hour.deployment["spec"]
-    monkeypatch.setattr(render_deployment, "EXIT_SECONDS", 11)
+    monkeypatch.setattr(pod_template, "EXIT_SECONDS", 11)
     monkeypatch.setattr(capture_failure_annotation, "weaken", lambda plan, *_: plan)
     world.cluster.objects[SERVICE].pop("status")
     hour.world = World(world.cluster, clock=world.clock)
@@ -187,7 +187,7 @@ async def test_a_deleted_memory_of_the_undegraded_plan_is_made_again_and_an_upgr
     assert made["data"] == lost["data"]
     assert runs["revision"] > made["revision"], "the newest is what runs"
     world.cluster.writes.clear()
-    monkeypatch.setattr(render_deployment, "EXIT_SECONDS", 11)
+    monkeypatch.setattr(pod_template, "EXIT_SECONDS", 11)
     hour.world = World(world.cluster, clock=world.clock)
     await hour.pass_by(AN_HOUR)
     assert hour.deployment["spec"] == before

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from graphpod_operator.kube.resources import CHILDREN, Resource
-from graphpod_operator.render import deployment as render_deployment
+from graphpod_operator.render.pod import template as pod_template
 from tests.unit.operator.cluster import FakeCluster
 from tests.unit.operator.objects import NAMESPACE, inference_service
 from tests.unit.operator.world import World
@@ -33,7 +33,7 @@ def template(world: World) -> Manifest:
 async def newer(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """An operator that makes pods otherwise, over a service of the operator before it."""
     await world.reconcile()
-    monkeypatch.setattr(render_deployment, "EXIT_SECONDS", 11)
+    monkeypatch.setattr(pod_template, "EXIT_SECONDS", 11)
     return world.successor()
 
 

@@ -18,8 +18,8 @@ from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
-from graphpod_operator.render import deployment as render_deployment
 from graphpod_operator.render.pinned_rendering import ELSEWHERE, made_from
+from graphpod_operator.render.pod import template as pod_template
 from graphpod_operator.revisions.garbage_collection import Lists, named_by, overgrown, superfluous
 from tests import specs
 from tests.unit.operator.objects import IMAGE, IMAGES, UID, inference_service, outcome
@@ -95,7 +95,7 @@ def next_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]
             return dataclasses.replace(made, resolver_revision="next")
 
         monkeypatch.setattr(desired_children, "_resolved", other_rules)
-        monkeypatch.setattr(render_deployment, "EXIT_SECONDS", 11)
+        monkeypatch.setattr(pod_template, "EXIT_SECONDS", 11)
 
     return upgrade
 

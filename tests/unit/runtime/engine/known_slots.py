@@ -47,7 +47,7 @@ class Engine:
         self.computed = 0
         """Rows of all passes."""
         self._ahead = ahead
-        self._flight: LaunchedPass | None = None
+        self._flight: PassInFlight | None = None
         self._text: dict[int, list[int]] = {}
         """The tokens of each sequence as the device has them, by identity."""
         self._slots = self.copies.device
@@ -91,7 +91,7 @@ class Engine:
         assert self.scheduler.running + len(self.scheduler._leaving) >= len(self.kv._held) >= self.scheduler.running
         assert 0 <= self.scheduler.usage <= 1
 
-    def _launched(self, token: Any) -> "LaunchedPass | None":
+    def _launched(self, token: Any) -> "PassInFlight | None":
         self.copies.turn += 1
         self.copies.moved = {"store": [], "load": []}
         batch = self.scheduler.next()
@@ -104,7 +104,7 @@ class Engine:
             rows = [(one, end - 1, end, True) for one, end in zip(batch.sequences, batch.ends, strict=True)]
         else:
             rows = [(chunk.sequence, chunk.start, chunk.end, chunk.last) for chunk in batch.chunks]
-        flight = LaunchedPass(batch, [], {id_of(row[0]): set(row[0].pages) for row in rows})
+        flight = PassInFlight(batch, [], {id_of(row[0]): set(row[0].pages) for row in rows})
         for sequence, start, end, _ in rows:
             text, pages = self._text[id_of(sequence)], sequence.pages
             for at in range(start):
@@ -129,7 +129,7 @@ class Engine:
             join(self.kv.host, batch, SIZE, self.allocator.unclean, everything=False)
         self._slots |= {(page, at): None for page in self.allocator.take_unclean() for at in range(SIZE)}
 
-    def _land(self, flight: "LaunchedPass | None") -> dict[str, FinishReason]:
+    def _land(self, flight: "PassInFlight | None") -> dict[str, FinishReason]:
         ended = {}
         for progress in self.scheduler.advance(flight.batch, Yielded(flight.tokens)) if flight else ():
             if progress.finish:
@@ -223,7 +223,7 @@ class SlotCopies:
             raise CopyFailed
 
 
-class LaunchedPass(NamedTuple):
+class PassInFlight(NamedTuple):
     """A pass that runs, and the pages of each of its sequences."""
 
     batch: Batch

@@ -1,7 +1,7 @@
 """Passes that have run, for those who count them."""
 
 from graphpod_policy import FallbackReason, Phase, Policy
-from graphpod_runtime.engine.forward.launched_pass import Moment, Ran
+from graphpod_runtime.engine.forward.pass_in_flight import Moment, Ran
 
 
 def ran(phase: Phase, policy: Policy, rows: int, choice: int | FallbackReason) -> Ran:

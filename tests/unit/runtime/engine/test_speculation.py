@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import Phase, Policy, SpeculativeMethod
-from graphpod_runtime.engine.forward import launched_pass
+from graphpod_runtime.engine.forward import pass_in_flight
 from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.offline import Answer, answers
 from graphpod_runtime.engine.run_ahead import RunAhead
@@ -129,7 +129,7 @@ def test_the_time_of_a_pass_holds_that_of_its_drafts(started: Start, monkeypatch
         return proposer.propose(*arguments)
 
     runner.engine.seats.proposer = SimpleNamespace(propose=propose)
-    monkeypatch.setattr(launched_pass, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(pass_in_flight, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     answers(runner, random_prompts(2), 10, ignore_eos=True)
     assert runner.counters.value("graphpod_forward_passes_total", phase=Phase.Decode) * 5 == clock[0] > 0
     for name in ("graphpod_forward_duration_seconds", "graphpod_forward_launch_duration_seconds"):

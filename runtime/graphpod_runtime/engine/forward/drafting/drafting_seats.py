@@ -22,9 +22,9 @@ from graphpod_runtime.engine.forward.drafting.draft_model import DraftModel
 from graphpod_runtime.engine.forward.drafting.drafting_head import DraftingHead
 from graphpod_runtime.engine.forward.drafting.proposer import Proposer
 from graphpod_runtime.engine.forward.inputs import refuse_short
-from graphpod_runtime.engine.forward.runs import Runs
 from graphpod_runtime.engine.forward.sampling.processors import History
 from graphpod_runtime.engine.forward.seats import Seated
+from graphpod_runtime.engine.forward.token_runs import Runs
 from graphpod_runtime.engine.schedule.drafting import DraftBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, ROOM, TOKEN, Places, advance, read

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
-from graphpod_runtime.engine.forward.launched_pass import Forwarded, Moment, Ran
+from graphpod_runtime.engine.forward.pass_in_flight import Forwarded, Moment, Ran
 from graphpod_runtime.engine.forward.sampling.processors import History
 from graphpod_runtime.engine.forward.sampling.sampler import Sampler
 from graphpod_runtime.engine.schedule.batch import DecodeBatch

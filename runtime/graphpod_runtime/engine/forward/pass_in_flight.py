@@ -16,11 +16,11 @@ from torch import Tensor
 from graphpod_policy import FallbackReason, Phase, Policy
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.pooled_rows import PooledRows
-from graphpod_runtime.engine.forward.runs import Runs
 from graphpod_runtime.engine.forward.sampling.logprobs import Scores
 from graphpod_runtime.engine.forward.sampling.processors import History
 from graphpod_runtime.engine.forward.sampling.sampler import SamplingBatch
 from graphpod_runtime.engine.forward.seats import Seated
+from graphpod_runtime.engine.forward.token_runs import Runs
 from graphpod_runtime.engine.schedule.batch import Yielded
 from graphpod_runtime.wire.messages import Logprob
 
@@ -114,7 +114,7 @@ class Chosen:
     answers: Scores | None
 
 
-class LaunchedPass:
+class PassInFlight:
     """A pass whose results are on their way to the host."""
 
     def __init__(self, ran: Ran, forwarded: Forwarded) -> None:

@@ -30,7 +30,7 @@ from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render.download_job import download_job, secret_name
 from graphpod_operator.render.owner import Owner
 from graphpod_operator.render.weights_claim import access_mode, fitted, weights_claim
-from graphpod_operator.resolve.download import Download, downloads
+from graphpod_operator.resolve.asked_downloads import Download, downloads
 from graphpod_operator.resolve.source_hosts import SourceHost, source_hosts
 
 SHARED_MODES = ("ReadWriteMany", "ReadOnlyMany")

@@ -7,7 +7,7 @@ from graphpod_sources.listing import Listing, Packing, RemoteFile
 from graphpod_sources.names import safe
 from graphpod_sources.problem import Problem, Reason
 from graphpod_sources.stores import ranges
-from graphpod_sources.stores.http import Http
+from graphpod_sources.stores.http_client import Http
 from graphpod_sources.uri import ModelUri
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.zstd")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from graphpod_sources.problem import Problem, Reason
-from graphpod_sources.stores.http import Http, retry_after
+from graphpod_sources.stores.http_client import Http, retry_after
 from graphpod_sources.stores.proxies import proxy_for
 from stubs.web import Reply
 from tests.unit.sources.fetching import Script
