@@ -49,7 +49,9 @@ def running_operator(
     yield operator
     operator.pause()
     assert "Traceback" not in operator.log.read_text(), operator.tail()
-    assert audit.since().by(USER).hot(times=10, within=5.0) == {}
+    hot = audit.since().by(USER).hot(times=10, within=5.0)
+    # each operator that a test starts takes the Lease and releases it, several within a second
+    assert {thing: writes for thing, writes in hot.items() if thing.resource != "leases"} == {}
 
 
 @pytest.fixture(scope="package")

@@ -146,7 +146,7 @@ def test_the_command_writes_its_result_and_ends_with_1_when_a_cell_failed(
 def test_subjects_run_in_processes_of_their_own_under_one_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ["--subject", "llama", "qwen3", "--policy", "Disabled / Full", "--scenario", "plain", "prefix"]
+    arguments = ["--subject", "llama", "mistral", "--policy", "Disabled / Full", "--scenario", "plain", "prefix"]
     assert command.main([*arguments, "--jobs", "2", "--json", str(tmp_path / "found.json")]) == 0
     printed = capsys.readouterr().out
     assert [f"[  {done}/6]" in printed for done in range(1, 7)] == [True] * 6
@@ -154,10 +154,10 @@ def test_subjects_run_in_processes_of_their_own_under_one_count(
     summary = [str(cell) for cell in found.cells]
     assert summary == [
         f"{name} · Disabled / Full · {scenario}"
-        for name in ("Llama", "Qwen3")
+        for name in ("Llama", "Mistral")
         for scenario in ("plain", "prefix hit", "drafts: prefix hit")
     ], "in the order of the matrix"
-    assert found.provenance["command"].startswith("python -m truth --jobs 2 --subject llama qwen3")
+    assert found.provenance["command"].startswith("python -m truth --jobs 2 --subject llama mistral")
 
 
 def test_cells_that_a_dead_process_owes_are_failed_ones() -> None:
