@@ -33,6 +33,8 @@ KEY = "graphpod.key"
 """In a package's metadata."""
 WORDS = 600
 """Characters of a compiler's message that are handed on; a log has all."""
+VOTES = 2
+"""Of ranks on a function, by `alike`: it is compiled, it is proved."""
 
 
 class Compiled(StrEnum):
@@ -78,12 +80,13 @@ class CompileCache:
         ready: Callable[[str], None] = lambda name: None,
         alike: Callable[[], AbstractContextManager[None]] = nullcontext,
         together: Callable[[], AbstractContextManager[None]] = nullcontext,
+        most: Callable[[int], int] = int,
     ) -> None:
         """`ready` is called with a function's name when it has been compiled or loaded. Of several ranks, `alike` is
         around what each does for itself, and raises at all of them what one raises; `together` is around what they
-        compute together, where one that fails cannot say so to the others."""
+        compute together, where one that fails cannot say so to the others; `most` is the most of what they give."""
         self._entries, self._device, self._ready = Entries(folder), device, ready
-        self._alike, self._together = alike, together
+        self._alike, self._together, self._most = alike, together, most
         self.compiles = self.loads = self.uncompiled = 0
 
     def code(
@@ -111,6 +114,18 @@ class CompileCache:
                 raise wrong
         self._ready(name)
         return CompiledCode(run, tuple(tensors_of(examples)), rows[0])
+
+    @contextmanager
+    def as_many(self, name: str, count: int) -> Iterator[None]:
+        """Around `count` functions of this `name`. Ranks vote on each, so one with fewer than another, as a stage of
+        fewer layers may, votes on as if it had as many."""
+        missing = self._most(count) - count
+        yield
+        for _ in range(missing):
+            for _ in range(VOTES):
+                with self._alike():
+                    """It has nothing to fail at."""
+            self._ready(name)
 
     def _run(
         self, name: str, text: str, function: Function, examples: tuple[Argument, ...], rows: tuple[int, ...]

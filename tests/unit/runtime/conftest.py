@@ -190,15 +190,16 @@ def device() -> Device:
     return Device.Cpu
 
 
+def run_as_written(self: CompileCache, name: str, text: str, function: Function, examples: Any, rows: Any) -> Any:
+    """In the place of `CompileCache._run`."""
+    traced = TensorFunction(function, examples, rows)
+    return lambda tensors: traced(*tensors)
+
+
 @pytest.fixture
 def as_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is compiled runs as it was written: for what stands around a compiler, which takes seconds."""
-
-    def run(self: CompileCache, name: str, text: str, function: Function, examples: Any, rows: Any) -> Any:
-        traced = TensorFunction(function, examples, rows)
-        return lambda tensors: traced(*tensors)
-
-    monkeypatch.setattr(CompileCache, "_run", run)
+    monkeypatch.setattr(CompileCache, "_run", run_as_written)
 
 
 @pytest.fixture

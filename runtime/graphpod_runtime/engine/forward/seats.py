@@ -40,18 +40,18 @@ class Seated(NamedTuple):
 
 
 class Seats:
-    """Those of one engine: twice as many as rows of a step, because who has ended in flight keeps its seat for a pass.
+    """Those of one engine: the rows of a step for each pass in flight, because who has ended keeps its seat until then.
 
     Calls come in the order of passes: `step` or `seat`, the pass, `keep`; `landed` once the tokens are known.
     """
 
-    def __init__(self, page_size: int, into: StepRows, *, whole_tables: bool) -> None:
-        """For steps that read their rows `into` static buffers, whose tables say how many pages a sequence can have."""
+    def __init__(self, page_size: int, into: StepRows, *, whole_tables: bool, passes: int = 2) -> None:
+        """For steps that read their rows `into` static buffers, whose tables say how many pages a sequence can have; at
+        most so many `passes` are in flight, the next one among them."""
         self._into = into
         self._whole_tables = whole_tables
-        self._device = into.tokens.device
-        self._page_size = page_size
-        count = 2 * into.tokens.shape[0]
+        self._device, self._page_size = into.tokens.device, page_size
+        count = passes * into.tokens.shape[0]
         self._host = numpy.zeros((count, PAGES + into.tables.shape[1]), dtype=numpy.int64)
         self._host[:, PAGES:] = SCRATCH_PAGE
         self._state = torch.from_numpy(self._host).to(self._device, copy=True)

@@ -22,7 +22,6 @@ from graphpod_runtime.engine.capture.capturer import Capturer
 from graphpod_runtime.engine.capture.debug import FaultKind, Switches
 from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
 from graphpod_runtime.engine.capture.selfcheck import Checker
-from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.start.device_state import DeviceState
 from graphpod_runtime.models.mlp.tipping import tipping_of
 from graphpod_runtime.wire.counters import Counters
@@ -63,12 +62,13 @@ class DegradingCapture:
         second capture is not seen to take any."""
 
     def compile(self, cache: CompileCache) -> None:
-        """Takes the halves of a layer from `cache`: a pass of one row runs each, and they are the same for any number.
-        When one cannot be compiled nothing is: neither they nor pieces."""
+        """Takes the halves of a layer from `cache`: one row runs each, and they are the same for any number. When one
+        cannot be compiled nothing is: neither they nor pieces."""
         self._device_state.model.compile_halves(cache)
-        inputs = dummy_inputs(Phase.Prefill, 1, self._config.page_size, self._device_state.device)
+        passing = self._device_state.passes[Phase.Prefill]
         try:
-            self._device_state.passes[Phase.Prefill].eager(inputs, _no_attention, 1)
+            # Not a whole pass: all ranks vote on each half, and a stage that waits for another's states would not.
+            passing.compute(_no_attention, *passing.arguments(1))
         except CompileFailed as error:
             self._device_state.model.compile_halves(None)
             for phase in Phase:

@@ -176,7 +176,8 @@ def _seats_of(config: EngineConfig, into: StepRows, attention: AttentionBackend)
     """Those of an engine whose steps read their rows `into` static buffers."""
     width = config.feature_set().verify_width
     if width == 1:
-        return Seats(config.page_size, into, whole_tables=attention.reads_whole_tables)
+        passes = max(2, config.features.pipeline)
+        return Seats(config.page_size, into, whole_tables=attention.reads_whole_tables, passes=passes)
     assert config.max_batch is not None, "a start has derived it"
     seats = DraftingSeats(config.page_size, into, config.max_batch, lambda: attention.cache.slot_tokens)
     if config.features.speculative is SpeculativeMethod.Ngram:

@@ -200,7 +200,7 @@ class Starter:
         if plan.compile is not CompileMode.Nothing:
             ready, together = partial(self._compiled, switches), partial(computing_together, self._ranks)
             alike = partial(working_alike, self._ranks)
-            cache = CompileCache(folder_of(), device_state.device, ready, alike, together)
+            cache = CompileCache(folder_of(), device_state.device, ready, alike, together, self._ranks.most)
             self._compile_cache = cache
         capturer = Capturer(
             model=config.model.name,

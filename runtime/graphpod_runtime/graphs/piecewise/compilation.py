@@ -12,16 +12,16 @@ from graphpod_runtime.compiled.cache import CompileCache, Compiled
 from graphpod_runtime.graphs.piecewise.pieces import Piece, PieceInput, SplitBody, SplitGraph, members
 from graphpod_runtime.graphs.piecewise.store import SplitGraphStore
 
-Compiler = Callable[[str, fx.GraphModule, tuple[PieceInput, ...]], Piece]
-"""(hash, what was traced, its inputs) -> the piece to run."""
+Compiler = Callable[[SplitGraph], dict[str, Piece]]
+"""What was traced -> the pieces to run, by hash."""
 
 ROWS = 2
 """Of examples: any number."""
 
 
-def eager(key: str, piece: fx.GraphModule, inputs: tuple[PieceInput, ...]) -> Piece:
+def eager(graph: SplitGraph) -> dict[str, Piece]:
     """The traced operators as they are."""
-    return piece.forward  # type: ignore[no-any-return]
+    return {key: piece.forward for key, piece in graph.pieces.items()}
 
 
 def inductor(cache: CompileCache, device: torch.device) -> Compiler:
@@ -32,7 +32,11 @@ def inductor(cache: CompileCache, device: torch.device) -> Compiler:
         rows = tuple(index for index, kind in enumerate(inputs) if kind.sizes[:1] == ("rows",))
         return OpaqueCall(cache.code(Compiled.Piece, key, piece, examples, rows), piece)
 
-    return compiled
+    def all_compiled(graph: SplitGraph) -> dict[str, Piece]:
+        with cache.as_many(Compiled.Piece, len(graph.pieces)):
+            return {key: compiled(key, piece, graph.inputs[key]) for key, piece in graph.pieces.items()}
+
+    return all_compiled
 
 
 def _example(kind: PieceInput, device: torch.device) -> Tensor:
@@ -63,7 +67,7 @@ class PiecewiseCompilation:
         compiled."""
         if self._split is None:
             graph = (self._store and self._store.found(self._body)) or self._made()
-            pieces = {key: self._compiler(key, piece, graph.inputs[key]) for key, piece in graph.pieces.items()}
+            pieces = self._compiler(graph)
             self.pieces = len(pieces)
             self._split = SplitBody(graph, pieces, members(self._body))
         return self._split

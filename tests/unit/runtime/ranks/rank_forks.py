@@ -43,6 +43,8 @@ class Order(msgspec.Struct, frozen=True):
     """A rank that cannot run its code before captures, where the others do, as on GPUs."""
     uncompilable: bool = False
     """No rank has a compiler."""
+    as_written: bool = False
+    """What is compiled runs as it was written."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -129,6 +131,7 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     from graphpod_runtime.graphs.segments.cpu import RecorderPool
     from graphpod_runtime.wire.messages import Fatal
     from graphpod_runtime.wire.report import Report, State
+    from tests.unit.runtime.conftest import run_as_written
 
     os.environ[FAULT], os.environ[DEBUG] = order.faults, order.modes
     config = EngineConfig.parse(order.config)
@@ -164,6 +167,8 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
 
     if order.uncompilable:
         cache.write_package = no_compiler
+    if order.as_written:
+        cache.CompileCache._run = run_as_written  # type: ignore[method-assign]
     if order.unwarmed:
         RecorderPool.warm = lambda pool, code: code()  # type: ignore[assignment,method-assign,misc]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from graphpod_policy import OnCaptureFailure, Policy
+from graphpod_policy import CompileMode, OnCaptureFailure, Policy
 from tests.unit.runtime.conftest import random_prompts, write_family, write_llama
 from tests.unit.runtime.front.conftest import byte_tokenizer
 from tests.unit.runtime.ranks.asking import Ask
@@ -15,6 +15,8 @@ from tests.unit.runtime.ranks.conftest import GREEDY, POLICIES, PROMPTS, SCORED,
 from tests.unit.runtime.ranks.rank_forks import Answer, RankForks
 
 ONE = Ask(PROMPTS[:1])
+ENDING = Ask([prompt[:1] for prompt in random_prompts(12, longest=30)], max_tokens=1)
+"""Three times as many as decode together, and all end with the pass of their prompt."""
 EIGHT = Ask(random_prompts(8, longest=30), temperature=0.7)
 PREFIXES = Ask([PROMPTS[0], PROMPTS[0] + PROMPTS[1][:9]], prefixes=True)
 POOLED = Ask(PROMPTS, max_tokens=1, pools=True)
@@ -45,7 +47,7 @@ def test_stages_write_what_one_rank_writes(
     layers = {2: (5, 4), 3: (3, 3, 3)}[stages]
     page = 2 * layers[0] * PAGE * 3 * 16 * 4  # keys and values of the stage with most layers, 3 heads, float32
     changes = {"max_model_len": 64, "kv_cache_bytes": ROOM * page}
-    asks = GREEDY, ONE, EIGHT, SCORED, POOLED, PREFIXES
+    asks = GREEDY, ONE, EIGHT, SCORED, POOLED, ENDING, PREFIXES
     found = ranks.answer(config(nine, prefill, decode, pipeline=stages, **changes), *asks)
     assert not found.failure
     wanted = alone(nine, *asks, max_model_len=64)
@@ -58,7 +60,7 @@ def test_stages_write_what_one_rank_writes(
     assert found.kv_pages == ROOM
     assert "UnknownLayers" not in found.rules
     assert sum(told.preemptions for told in found.told) > 0
-    assert found.told[5].cached == wanted[5].cached > 0
+    assert found.told[6].cached == wanted[6].cached > 0
     assert found.folders == 0
     if prefill is not Policy.Disabled:
         assert found.graphs == {"prefill": (prefill.value, 2, "Passed"), "decode": (decode.value, 2, "Passed")}
@@ -110,6 +112,25 @@ def test_each_family_has_stages(
     assert not found.failure
     assert texts(found) == [alone(folder, GREEDY)[0].texts]
     assert found.graphs == {"prefill": ("Breakable", 2, "Passed"), "decode": ("Full", 2, "Passed")}
+
+
+@pytest.mark.parametrize(
+    ("prefill", "as_written"),
+    [
+        (Policy.Breakable, True),
+        pytest.param(Policy.Piecewise, True, marks=pytest.mark.slow),
+        pytest.param(Policy.Piecewise, False, marks=pytest.mark.slow),
+    ],
+)
+def test_stages_compile_what_each_has(ranks: RankForks, smollm2: Path, prefill: Policy, as_written: bool) -> None:
+    """All ranks vote on each function, and none waits for states meanwhile. Stages of two layers and of one have three
+    pieces and two."""
+    asked = config(smollm2, prefill, Policy.Full, pipeline=2, compile=CompileMode.Inductor)
+    found = ranks.answer(asked, GREEDY, as_written=as_written)
+    assert not found.failure
+    assert found.graphs == {"prefill": (prefill.value, 2, "Passed"), "decode": ("Full", 2, "Passed")}
+    assert "CompileFailed" not in found.rules
+    assert texts(found) == [alone(smollm2, GREEDY)[0].texts]
 
 
 def test_spoiling_free_pages_is_refused_with_several_ranks(ranks: RankForks, two: Path) -> None:

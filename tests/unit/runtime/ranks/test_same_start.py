@@ -150,6 +150,33 @@ def test_a_function_that_a_rank_cannot_compile_no_rank_has_and_none_is_left_wait
     assert raised == {rank: own if rank in failing else "the other rank" for rank in range(2)}
 
 
+def test_a_stage_of_fewer_pieces_votes_as_often_as_one_of_more(tmp_path: Path) -> None:
+    ranks, ended = list[Thread](), list[int]()
+    meeting, said = threading.Barrier(2), [0, 0]
+
+    def one(rank: int, pieces: int) -> None:
+        ranks.append(own := Thread(rank, meeting, said))
+        alike, together = own.agreed, partial(computing_together, own)
+
+        def ready(name: str) -> None:
+            own.most(0)
+
+        cache = CompileCache(tmp_path, torch.device("cpu"), ready, alike, together, own.most)
+        cache._run = lambda *arguments: lambda given: (given[0] * 2,)  # type: ignore[method-assign]
+        with cache.as_many("twice", pieces):
+            for _ in range(pieces):
+                cache.code("twice", "twice", twice, (torch.zeros(2, 8),), (0,))
+        ended.append(rank)
+
+    threads = [threading.Thread(target=one, args=arguments) for arguments in ((0, 3), (1, 1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(ended) == [0, 1]
+    assert ranks[0].votes == ranks[1].votes == 10
+
+
 def test_a_function_that_fails_where_ranks_compute_together_ends_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,8 +9,12 @@ import torch
 
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.shapes import HOST
+from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.micro_batches import micro_batch
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.models import loader
@@ -90,6 +94,27 @@ def test_sequences_decode_in_as_many_batches_as_there_are_stages() -> None:
     assert micro_batch((one, two, three, four), 2, flights=0) == (one, two)
     one.computed = two.computed = 1
     assert micro_batch((one, two, three, four), 2, flights=1) == (three, four)
+
+
+def test_what_runs_ahead_is_a_share_so_sequences_of_one_prefill_pass_divide() -> None:
+    limits = Limits(max_model_len=40, max_batch=4, prefill_chunk=16, page_size=4, max_queue=4, stages=TWO)
+    scheduler, batches = Scheduler(PageAllocator(41), limits, (0,)), list[str]()
+    for name in "abcd":
+        scheduler.submit(Sequence(name, [7, 7], 2, 9))
+
+    def launched() -> Batch:
+        batch = scheduler.next()
+        assert batch is not None
+        if isinstance(batch, DecodeBatch):
+            batches.append("".join(one.id for one in batch.sequences))
+        return batch
+
+    in_flight = launched()
+    for _ in range(5):
+        next_one = launched()
+        scheduler.advance(in_flight, Yielded([9] * (4 if isinstance(in_flight, PrefillBatch) else TWO)))
+        in_flight = next_one
+    assert batches == ["ab", "cd", "ab", "cd", "ab"]
 
 
 def test_who_has_waited_longest_decodes_first() -> None:
