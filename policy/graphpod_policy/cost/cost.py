@@ -17,6 +17,7 @@ from graphpod_policy.enums import CompileMode, Device, Phase, Policy
 from graphpod_policy.facts import ModelFacts
 from graphpod_policy.features import Features
 from graphpod_policy.ladder.ladder import Ladder
+from graphpod_policy.model.stages import stage_layers
 
 UNKNOWN_MODEL: dict[Device, ModelFacts] = {
     Device.Cuda: ModelFacts("Qwen3ForCausalLM", 36, 4096, 12288, 32, 8, 128, 151936),
@@ -80,10 +81,11 @@ class Budget:
 def size_cost(phase: Phase, policy: Policy, size: int, features: Features, model: ModelFacts | None) -> Cost:
     """One more size on a ladder: what it adds besides the pool, which the largest size determines."""
     shape = model or UNKNOWN_MODEL[features.device]
+    layers = _layers(shape, features)
     if features.device is Device.Cuda:
-        return Cost(SEGMENT_BYTES * (shape.layers + 1), LAYER_SECONDS[policy] * shape.layers)
+        return Cost(SEGMENT_BYTES * (layers + 1), LAYER_SECONDS[policy] * layers)
     seconds = ROW_SECONDS * _rows(phase, size, features) * _weight(shape)
-    return Cost(RECORDED_LAYER_BYTES * shape.layers, seconds)
+    return Cost(RECORDED_LAYER_BYTES * layers, seconds)
 
 
 def pool_bytes(phase: Phase, largest: int, features: Features, model: ModelFacts | None) -> int:
@@ -118,7 +120,7 @@ def check_seconds(phase: Phase, sizes: Ladder, features: Features, model: ModelF
     """Seconds of the self-check of a ladder: on a CPU by the rows it runs, on a GPU by graphs and layers."""
     shape = model or UNKNOWN_MODEL[features.device]
     if features.device is Device.Cuda:
-        return CHECK_LAYER_SECONDS * shape.layers * len(sizes)
+        return CHECK_LAYER_SECONDS * _layers(shape, features) * len(sizes)
     return CHECK_ROW_SECONDS * _rows(phase, checked_rows(sizes), features) * _weight(shape)
 
 
@@ -129,6 +131,11 @@ def budget(costs: Mapping[Phase, Cost], compile: CompileMode, features: Features
     check = ceil(CEILING * sum(cost.check_seconds for cost in costs.values()))
     start = IMPORT_SECONDS + _load_seconds(features, model) + 2 * capture + check
     return Budget(capture_seconds=capture, start_seconds=start, check_seconds=check)
+
+
+def _layers(shape: ModelFacts, features: Features) -> int:
+    """Of the stage that has most."""
+    return stage_layers(shape.layers, features.pipeline)[0]
 
 
 def _sum(one: Cost, other: Cost) -> Cost:

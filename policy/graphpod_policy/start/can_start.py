@@ -172,8 +172,8 @@ def _not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Ob
     row = None if model is None else ARCHITECTURES.get(model.architecture)
     if features.ranks == 1:
         return
-    several = "tensor" if features.tensor > 1 else "pipeline"
-    count = features.tensor if features.tensor > 1 else features.pipeline
+    each = ("tensor", features.tensor), ("pipeline", features.pipeline)
+    spread = {f"spec.parallelism.{name}": count for name, count in each if count > 1}
     for asked, field, what, instead in (
         (features.speculative, "spec.engine.speculative", "speculative decoding", "remove it"),
         (features.host_cache_bytes, "spec.engine.hostCache", "a host KV cache", "remove it"),
@@ -190,19 +190,22 @@ def _not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Ob
             "a mixture of experts",
             "serve a dense family",
         ),
-        (
-            row is not None and row.mixture is None and not row.divides and features.tensor > 1,
-            "spec.model",
-            "a family whose checkpoints fuse, reorder or normalise several heads together",
-            "serve another family",
-        ),
     ):
         if asked:
+            several = " and ".join(f"{name} {count}" for name, count in spread.items())
+            alone = " and ".join(f"{name}: 1" for name in spread)
             yield Obstacle.of(
                 ExitCode.FeatureNotBuilt,
-                f"{field}: {what} with spec.parallelism.{several} {count} is not built in this version",
-                f"{instead}, or set spec.parallelism.{several}: 1",
+                f"{field}: {what} with {several} is not built in this version",
+                f"{instead}, or set {alone}",
             )
+    if row is not None and row.mixture is None and not row.divides and features.tensor > 1:
+        what = "a family whose checkpoints fuse, reorder or normalise several heads together"
+        yield Obstacle.of(
+            ExitCode.FeatureNotBuilt,
+            f"spec.model: {what} with spec.parallelism.tensor {features.tensor} is not built in this version",
+            "serve another family, or set spec.parallelism.tensor: 1",
+        )
 
 
 def context_too_long(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:

@@ -122,7 +122,9 @@ class ModelShape:
         return shape if shape.stage is None else shape.stage.whole
 
     def staged(self, index: int, count: int) -> "ModelShape":
-        """The layers of stage `index` of `count`."""
+        """The layers of stage `index` of `count`. ValueError for what names layers of the whole model."""
+        if self.scheme is not None or self.mixture is not None:
+            raise ValueError("stages of FP8 weights or of a mixture: their layers are counted from the model's first")
         layers = stage_layers(self.layers, count)
         first, end = sum(layers[:index]), sum(layers[: index + 1])
         return replace(

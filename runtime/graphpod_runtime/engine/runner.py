@@ -105,9 +105,9 @@ class Runner:
         draw, context, answers = drawer_for(device), self.config.max_model_len, self.config.max_batch
         assert context is not None, "a start has derived it"
         assert answers is not None, "a start has derived it"
-        at_once = rows_at_once(self.vocabulary, context)
+        at_once, stages = rows_at_once(self.vocabulary, context), self.config.features.pipeline
         self._sampler = Sampler(draw, device, self.eos_ids, at_once)
-        self._masks = Masks(answers, answers * width, self.vocabulary, self.eos_ids, device, self.counters)
+        self._masks = Masks(answers, answers * width, self.vocabulary, self.eos_ids, device, self.counters, stages)
         self.host_tier = self._engine.host_tier
         self._step = self._decode
         if isinstance(self._engine.seats, DraftingSeats):
@@ -157,7 +157,7 @@ class Runner:
     @torch.no_grad()
     def choose(self, flight: PassInFlight) -> None:
         """Puts what chooses the tokens of a pass in line behind it, unless `launch` has. Grammars must have come as far
-        as the pass has: every earlier pass has landed."""
+        as the pass has: every earlier pass of theirs has landed."""
         if flight.undecided is not None:
             flight.choose(self._chosen(flight.undecided))
 

@@ -44,7 +44,9 @@ def connect(place: Position, folder: Path, device: torch.device) -> Connected:
     if place.stages == 1:
         return Connected(Together(place.rank, count, votes), None)
     ranks = Together(place.rank, count, votes, keeps_first_tokens=place.begins and place.tensor > 1)
-    return Connected(ranks, Pipeline(place, _groups(place)))
+    pipeline = Pipeline(place, _groups(place))
+    pipeline.meet(device)
+    return Connected(ranks, pipeline)
 
 
 def _groups(place: Position) -> dict[tuple[int, int], Any]:

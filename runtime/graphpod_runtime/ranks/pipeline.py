@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 import torch.distributed as distributed
 from torch import Tensor
 
@@ -55,6 +56,15 @@ class Pipeline:
     """What of another rank it waits for; empty: nothing."""
     _sent: deque[tuple[Any, Tensor]] = field(default_factory=deque)
 
+    def meet(self, device: torch.device) -> None:
+        """One number on every line: what makes it and takes memory for it does so now, not at the first request."""
+        number = torch.zeros(1, device=device)
+        if not self.position.begins:
+            self.take_states(number)
+        self.pass_on(number)
+        self.answer(number)
+        self.take_answer(number)
+
     def take_states(self, rows: Tensor) -> None:
         """Hidden states of the stage before, into `rows`."""
         here = self.position
@@ -79,6 +89,8 @@ class Pipeline:
     def _send(self, tensor: Tensor, to: int) -> None:
         if is_silent():
             return
+        while self._sent and self._sent[0][0].is_completed():
+            self._sent.popleft()
         while len(self._sent) >= MOST_ON_THEIR_WAY:
             self.waits_for = f"rank {to}, which takes nothing"
             self._sent.popleft()[0].wait()

@@ -11,11 +11,14 @@ from graphpod_policy import (
     GraphRequest,
     ModelConfig,
     ModelFacts,
+    Phase,
+    Policy,
     Quantization,
     SpeculativeMethod,
     can_start,
     resolve,
 )
+from graphpod_policy.cost.cost import phase_cost
 from graphpod_policy.model.stages import stage_layers
 from graphpod_policy.start.footprint import page_bytes, weights_bytes
 
@@ -73,6 +76,24 @@ def test_what_ranks_do_not_have_yet_is_refused_by_name(changes: dict[str, Any], 
     assert f"{words} spec.parallelism.tensor 3 is not built in this version" in found
     assert "or set spec.parallelism.tensor: 1" in found
     assert "is not built" not in refused(Features(tensor=1, **changes), LLAMA)
+
+
+def test_every_parallelism_above_one_is_named() -> None:
+    found = refused(Features(tensor=3, pipeline=2, host_cache_bytes=1 << 30), LLAMA)
+    assert "with spec.parallelism.tensor 3 and spec.parallelism.pipeline 2 is not built in this version" in found
+    assert "or set spec.parallelism.tensor: 1 and spec.parallelism.pipeline: 1" in found
+
+
+@pytest.mark.parametrize("device", Device)
+def test_graphs_of_a_stage_cost_what_those_of_its_layers_do(device: Device) -> None:
+    """Of the stage with most: 30 layers over 4 stages are 8, 8, 7 and 7."""
+    spread, alone = Features(device=device, pipeline=4), Features(device=device)
+    eight = ModelFacts.of(LLAMA | {"num_hidden_layers": 8})
+    one = phase_cost(Phase.Decode, Policy.Breakable, (1, 8), spread, ModelFacts.of(LLAMA))
+    other = phase_cost(Phase.Decode, Policy.Breakable, (1, 8), alone, eight)
+    assert one.bytes == other.bytes
+    if device is Device.Cuda:
+        assert one == other
 
 
 @pytest.mark.parametrize("architecture", ["Phi3ForCausalLM", "Olmo2ForCausalLM", "CohereForCausalLM"])

@@ -1,8 +1,8 @@
 """A launched pass, and what it yields when it has landed.
 
 The copies to the host are in line behind the pass, so `launch` returns while the device computes; `land` waits for an
-event behind them and for nothing else. A pass whose rows have grammars is launched in two parts: what computes its
-logits, then, once the tokens before are known on the host, what chooses.
+event behind them and for nothing else. A pass whose rows have grammars, and any of a pipeline, is launched in two
+parts: what computes its logits, then, once those or the tokens before are there, what chooses.
 """
 
 import time
@@ -118,7 +118,7 @@ class PassInFlight:
     """A pass whose results are on their way to the host."""
 
     def __init__(self, ran: Ran, forwarded: Forwarded) -> None:
-        """`choose` comes before the next pass, which may overwrite what was `forwarded`."""
+        """What was `forwarded` stays until `choose`: in a pipeline other passes come before it."""
         self.ran = ran
         self.undecided: Forwarded | None = forwarded
         """None: its tokens are chosen."""

@@ -155,12 +155,13 @@ def _passes_of(
 ) -> dict[Phase, Pass]:
     """Of up to `rows` rows, with their buffers."""
     dtype, prefill, decode = dtype_of(config.element), rows[Phase.Prefill], rows[Phase.Decode]
+    states = config.features.speculative in DRAFT_HEADS
     if isinstance(model, StageModel):
+        assert not states, "a start has refused drafts in a pipeline"
         return {
             Phase.Prefill: StagePrefill(model, prefill, dtype, device),
             Phase.Decode: StageDecode(model, decode, dtype, device),
         }
-    states = config.features.speculative in DRAFT_HEADS
     return {
         Phase.Prefill: PrefillPass(model, prefill, dtype, device),
         Phase.Decode: DecodePass(model, decode, device, states=states),

@@ -9,10 +9,11 @@ from graphpod_policy import EngineConfig, Phase
 from graphpod_policy.start.can_start import kv_cache_too_large, kv_cache_too_small
 from graphpod_policy.start.footprint import cache_room, host_tier_bytes, most_pages, pages_of
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.base.shapes import ModelShape
+from graphpod_runtime.base.shapes import ModelShape, dtype_of
 from graphpod_runtime.cache.kv import cache_dtype, page_bytes
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.ranks.agreement import Ranks
+from graphpod_runtime.ranks.pipeline import MOST_ON_THEIR_WAY
 
 Made = TypeVar("Made")
 
@@ -42,6 +43,10 @@ def cache(
     one_page = page_bytes(shape, config.page_size, cache_dtype(config)) + draft_page_bytes
     least, whole = (pages_of(config, tokens) for tokens in (least_context, config.max_model_len))
     reserve = place.peak_of(eager_prefill) + ranks.most(decode_bytes) + host_tier_bytes(config)
+    if shape.stage is not None:
+        # States of chunks that the next stage has not taken; the peak has one.
+        chunk = config.prefill_chunk * shape.hidden * dtype_of(config.element).itemsize
+        reserve += (MOST_ON_THEIR_WAY - 1) * chunk
     if config.kv_cache_bytes is not None:
         room, count = config.kv_cache_bytes, config.kv_cache_bytes // one_page
     else:

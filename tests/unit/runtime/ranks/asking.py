@@ -29,7 +29,9 @@ class Ask(msgspec.Struct, frozen=True):
     pools: bool = False
     """An embedding of each prompt is asked, the mean of its states."""
     grammars: int = 0
-    """So many requests with grammars, penalties, filters and log-probabilities, in the place of prompts."""
+    """So many requests with grammars, penalties, filters and log-probabilities, next to the prompts."""
+    aborted: int | None = None
+    """The prompt whose request is aborted while it decodes, with passes in flight."""
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -78,15 +80,20 @@ def tell(runner: Runner, ask: Ask) -> Told:
     open_at_once = len(ask.prompts) + ask.grammars
     limits = Limits.serving(runner.config) if ask.prefixes else Limits.of(runner.config, open_at_once)
     scheduler = Scheduler(runner.pages, limits, runner.eos_ids)
-    sequences = _with_grammars(runner, ask.grammars) if ask.grammars else _sequences(ask)
+    sequences = _sequences(ask) + (_with_grammars(runner, ask.grammars) if ask.grammars else [])
     watched = Watched(runner, [0, 0], [])
     turns = RunAhead(scheduler, watched)  # type: ignore[arg-type]
     for sequence in sequences:
         scheduler.submit(sequence)
         while ask.prefixes and turns.busy:
             turns.turn()
+    aborted = None if ask.aborted is None else sequences[ask.aborted]
     while turns.busy:
         turns.turn()
+        if aborted is not None and len(aborted.tokens) > aborted.prompt_len + 2:
+            assert watched.flights[0] > 0
+            assert scheduler.abort(aborted.id)
+            aborted = None
     return Told(
         [one.tokens[one.prompt_len :] for one in sequences],
         [[logprob.logprob for logprob in one.prompt_logprobs] for one in sequences],
@@ -101,7 +108,7 @@ def tell(runner: Runner, ask: Ask) -> Told:
 def _sequences(ask: Ask) -> list[Sequence]:
     wants = LogprobRequest(prompt=0) if ask.prompt_logprobs else LogprobRequest()
     return [
-        Sequence(str(index), list(prompt), len(prompt), ask.max_tokens, Sampling(ask.temperature, seed=7),
+        Sequence(f"prompt {index}", list(prompt), len(prompt), ask.max_tokens, Sampling(ask.temperature, seed=7),
                  ignore_eos=True, wants=wants, pooled=Pooled(Pooling.Mean) if ask.pools else None)
         for index, prompt in enumerate(ask.prompts)
     ]  # fmt: skip

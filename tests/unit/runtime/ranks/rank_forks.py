@@ -21,6 +21,8 @@ import msgspec
 from graphpod_policy import EngineConfig, Phase
 from tests.unit.runtime.ranks.asking import Ask, Told, tell
 
+WAITING_SECONDS = 5.0
+"""Beats of a heart are a second apart."""
 ROOT = Path(__file__).resolve().parents[4]
 
 
@@ -36,7 +38,9 @@ class Order(msgspec.Struct, frozen=True):
     to: int = 1
     """to that rank,"""
     at: str = ""
-    """in capture or decode."""
+    """in capture or decode;"""
+    stopped: int = 0
+    """so long after this rank has been stopped that the one behind it waits for it and has said so."""
     silent_seconds: float = 20.0
     """As `others.SILENT_SECONDS`."""
     unwarmed: int = 0
@@ -139,8 +143,14 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     forks: list[Forked] = []
 
     def send(at: str) -> None:
-        if at == order.at:
-            os.kill(forks[order.to - 1].pid, order.sent)
+        if at != order.at:
+            return
+        pid = forks[order.to - 1].pid
+        if order.stopped:
+            os.kill(forks[order.stopped - 1].pid, signal.SIGSTOP)
+            threading.Timer(WAITING_SECONDS, os.kill, (pid, order.sent)).start()
+        else:
+            os.kill(pid, order.sent)
 
     once = threading.Lock()
 

@@ -76,12 +76,31 @@ def test_stages_write_what_one_rank_writes(
 def test_grammars_penalties_and_logprobs_are_those_of_one_rank(ranks: RankForks, tmp_path: Path, stages: int) -> None:
     """Their tokens are chosen when the tokens before are known on the host, which another pass may precede."""
     ask = Ask(grammars=16)
+    mixed = Ask(PROMPTS, prompt_logprobs=True, grammars=4)
     write_llama(tmp_path, heads=6, kv_heads=3, vocab_size=300, eos_token_id=256, max_position_embeddings=512)
     byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
-    found = ranks.answer(config(tmp_path, Policy.Breakable, Policy.Full, pipeline=stages), ask)
+    found = ranks.answer(config(tmp_path, Policy.Breakable, Policy.Full, pipeline=stages), ask, mixed)
     assert not found.failure
-    assert texts(found) == [alone(tmp_path, ask)[0].texts]
+    wanted = alone(tmp_path, ask, mixed)
+    assert texts(found) == [told.texts for told in wanted]
+    for own, other in zip(found.told[1].scored, wanted[1].scored, strict=True):
+        assert own == pytest.approx(other, abs=1e-4)
     assert found.told[0].ahead == stages
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", [2, 3])
+def test_an_abort_with_passes_in_flight_changes_no_other_text(ranks: RankForks, smollm2: Path, stages: int) -> None:
+    found = ranks.answer(
+        config(smollm2, Policy.Breakable, Policy.Full, pipeline=stages), Ask(PROMPTS, aborted=1), GREEDY, modes="seats"
+    )
+    assert not found.failure
+    (wanted,) = alone(smollm2, GREEDY)
+    told = found.told[0].texts
+    assert len(told[1]) == 3
+    assert told[1] == wanted.texts[1][:3]
+    assert told[:1] + told[2:] == wanted.texts[:1] + wanted.texts[2:]
+    assert found.told[1].texts == wanted.texts
 
 
 @pytest.mark.slow
@@ -192,4 +211,16 @@ def test_a_stage_that_ends_or_stands_still_ends_the_engine(
         r"has ended at [\w, ]+: signal SIGKILL" if sent is signal.SIGKILL else r"stands still at [\w, ]+: no beat of .*"
     )
     assert re.fullmatch(rf"{where} {how}(; it waited for .*)?", found.failure), found
+    assert found.left == 0
+
+
+@pytest.mark.slow
+def test_last_words_of_a_stage_say_what_it_waited_for(ranks: RankForks, smollm2: Path) -> None:
+    """Stage 1 stands still, so stage 2 waits; then that ends."""
+    asked = config(smollm2, Policy.Breakable, Policy.Full, pipeline=3)
+    found = ranks.answer(asked, GREEDY, sent=signal.SIGKILL, to=2, at="decode", stopped=1)
+    assert found.failure == (
+        "RankDied: rank 2 of 3 (stage 2 of 3) has ended at Ready: signal SIGKILL; "
+        "it waited for hidden states of stage 1"
+    )
     assert found.left == 0

@@ -1,12 +1,15 @@
 """What a stage of a pipeline has, and which sequences decode together."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 import torch
+import torch.distributed as distributed
 
+from graphpod_policy.model.mixture import Mixture
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.cache.pages import PageAllocator
@@ -20,7 +23,7 @@ from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.models import loader
 from graphpod_runtime.models.decoder import Decoder
 from graphpod_runtime.models.loader import load_model
-from graphpod_runtime.ranks.pipeline import Position
+from graphpod_runtime.ranks.pipeline import Pipeline, Position
 from tests.unit.runtime.conftest import write_family, write_llama
 
 TWO = 2
@@ -81,6 +84,23 @@ def test_ranks_of_a_stage_are_neighbours() -> None:
     places = [Position(rank, 2, 2) for rank in range(4)]
     assert [(one.stage, one.part) for one in places] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert [(one.begins, one.ends) for one in places] == [(True, False)] * 2 + [(False, True)] * 2
+
+
+def test_what_names_layers_of_the_whole_model_has_no_stages(tmp_path: Path) -> None:
+    shape = load_model(write_llama(tmp_path), torch.float32, 64).shape
+    with pytest.raises(ValueError, match="their layers are counted from the model's first"):
+        replace(shape, mixture=cast(Mixture, object())).staged(0, TWO)
+
+
+@pytest.mark.parametrize(("tensor", "count"), [(1, 2), (2, 3)])
+def test_every_line_is_used_at_the_start(monkeypatch: pytest.MonkeyPatch, tensor: int, count: int) -> None:
+    sent, received = list[tuple[int, int]](), list[tuple[int, int]]()
+    monkeypatch.setattr(distributed, "isend", lambda tensor, to, line: sent.append(line))
+    monkeypatch.setattr(distributed, "recv", lambda into, sender, line: received.append(line))
+    lines = [(rank, rank + tensor) for rank in range((count - 1) * tensor)] + [((count - 1) * tensor, 0)]
+    for rank in range(tensor * count):
+        Pipeline(Position(rank, tensor, count), {line: line for line in lines}).meet(HOST)
+    assert sorted(sent) == sorted(received) == sorted(lines)
 
 
 def sequence(name: str, at: int = 0, *, flying: bool = False) -> Sequence:

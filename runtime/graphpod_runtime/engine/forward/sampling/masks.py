@@ -37,8 +37,11 @@ class Masks:
         eos_ids: tuple[int, ...],
         device: torch.device,
         counters: Counters,
+        passes: int = 1,
     ) -> None:
-        """For passes of at most so many `answers`, whose logits have at most so many `rows`, of so many tokens each."""
+        """For passes of at most so many `answers`, whose logits have at most so many `rows`, of so many tokens each. Of
+        at most so many `passes` masks are written before the first of them has landed."""
+        self._passes, self._turn = passes, 0
         self._answers, self._words, self._device = answers, words_of(vocabulary), device
         self._first = -(-rows // ALIGNED) * ALIGNED
         """Words in front of the masks."""
@@ -49,7 +52,8 @@ class Masks:
 
     def applied(self, members: SamplingBatch, logits: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
         """As a MaskRows: NOTHING_LEFT is chosen for a row whose grammar allows no token. `logits` stay as they are."""
-        host, there = self._rooms
+        host, there = self._rooms[self._turn]
+        self._turn = (self._turn + 1) % self._passes
         count, first = len(members.masked), self._first
         end = first + count * self._words
         # By numpy: torch takes ten times as long for a few words, and the device waits.
@@ -77,9 +81,13 @@ class Masks:
         self._took(time.perf_counter() - began)
 
     @cached_property
-    def _rooms(self) -> tuple[Tensor, Tensor]:
-        """Room for the masks of a pass, on the host and on the device: which of them each row has, then they. They are
-        one tensor on a CPU; on the host of a device they are pinned."""
+    def _rooms(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Of passes in turn."""
+        return tuple(self._room() for _ in range(self._passes))
+
+    def _room(self) -> tuple[Tensor, Tensor]:
+        """For the masks of a pass, on the host and on the device: which of them each row has, then they. They are one
+        tensor on a CPU; on the host of a device they are pinned."""
         words = self._first + self._answers * self._words
         if self._device.type == HOST.type:
             room = torch.zeros(words, dtype=torch.int32)
