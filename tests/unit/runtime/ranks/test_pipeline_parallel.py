@@ -160,7 +160,10 @@ def test_spoiling_free_pages_is_refused_with_several_ranks(ranks: RankForks, two
     assert (found.left, found.folders) == (0, 0)
 
 
-@pytest.mark.parametrize(("prefill", "decode"), sampled(*POLICIES, count=0))
+@pytest.mark.parametrize(
+    ("prefill", "decode"),
+    [pytest.param(*each, marks=() if each == POLICIES[1] else pytest.mark.slow) for each in POLICIES],
+)
 def test_two_stages_of_two_ranks_each(ranks: RankForks, two: Path, prefill: Policy, decode: Policy) -> None:
     asks = GREEDY, SCORED
     found = ranks.answer(config(two, prefill, decode, pipeline=2, tensor=2), *asks)
