@@ -98,8 +98,6 @@ class ModelFacts:
         heads, hidden, layers = (
             _count(text, name) for name in ("num_attention_heads", "hidden_size", "num_hidden_layers")
         )
-        experts = next((found for name in COUNTS if (found := _count(text, name, 0))), 0)
-        width = _count(text, "moe_intermediate_size", 0) or None
         known = declared.row is not None
         shape = cls(
             architecture=declared.architecture,
@@ -110,13 +108,7 @@ class ModelFacts:
             kv_heads=_count(text, "num_key_value_heads", heads),
             head_dim=_count(text, "head_dim", hidden // heads),
             vocab=_count(text, "vocab_size"),
-            experts=experts,
             multimodal="vision_config" in config or "audio_config" in config,
-            expert_intermediate=width,
-            shared_intermediate=_count(text, "shared_expert_intermediate_size", 0)
-            or _count(text, "n_shared_experts", 0) * (width or 0),
-            expert_layers=sum(_has_experts(text, layers)) if experts else None,
-            chosen_experts=_count(text, CHOSEN, 0) if experts else 0,
             tied=bool(text.get("tie_word_embeddings", False)),
             max_position=_usable(declared.positions)
             if known and text.get(POSITIONS)
@@ -125,6 +117,7 @@ class ModelFacts:
             plain_scores=not (known and text.get(CAPS[0])),
             gated=declared.row is None or declared.row.gated,
             not_built=_usable(declared.not_built),
+            **_experts(declared, layers),
         )
         if not known or shape.not_built or (scheme := _usable(declared.scheme)) is None:
             return shape
@@ -254,8 +247,36 @@ def _positions(declared: ConfigJson, sizes: Mapping[str, Any]) -> int:
     return min(positions, int(original)) if original else positions
 
 
+def _experts(declared: ConfigJson, layers: int) -> dict[str, Any]:
+    """What ModelFacts have of experts: of an architecture that the engine knows as the engine reads it, else what most
+    fields of such models mean."""
+    if declared.row is not None:
+        if (mixture := _usable(declared.mixture)) is None:
+            return {}
+        return {
+            "experts": mixture.experts,
+            "expert_intermediate": mixture.width,
+            "shared_intermediate": mixture.shared,
+            "expert_layers": len(mixture.layers),
+            "chosen_experts": mixture.chosen,
+        }
+    text = declared.fields
+    if not (experts := next((found for name in COUNTS if (found := _count(text, name, 0))), 0)):
+        return {}
+    width = _count(text, "moe_intermediate_size", 0)
+    return {
+        "experts": experts,
+        "expert_intermediate": width or None,
+        "shared_intermediate": _count(text, "shared_expert_intermediate_size", 0)
+        or _count(text, "n_shared_experts", 0) * width,
+        "expert_layers": sum(_has_experts(text, layers)),
+        "chosen_experts": _count(text, CHOSEN, 0),
+    }
+
+
 def _has_experts(text: Mapping[str, Any], layers: int) -> Iterator[bool]:
-    """Of each layer of a mixture of experts: Qwen's step and exceptions, DeepSeek's first layers and frequency."""
+    """Of each layer of a mixture of experts that the engine does not know: Qwen's step and exceptions, DeepSeek's first
+    layers and frequency."""
     step, first = _count(text, "decoder_sparse_step", 1), _count(text, "first_k_dense_replace", 0)
     frequency = _count(text, "moe_layer_freq", 1)
     dense = text.get("mlp_only_layers") or ()

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from graphpod_policy.model.families import TABLE
@@ -47,7 +48,9 @@ with transformers {version}, which computes each sequence alone.
 ON_A_GPU = """
 On one {device} the same runs found {equal} types equal, {refused} refused and {wrong} wrong.
 {others}
+{elsewhere}
 """
+OTHER_PATH = "Types that ran there by another path than below are not counted: {names}."
 COLUMNS = """| type | path | prefill | decode | recurrent state | furthest log-probability | why not |
 |---|---|---|---|---|---|---|
 """
@@ -88,14 +91,25 @@ def write_page(results: Path = CPU) -> None:
 
 def _on_a_gpu(cpu: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
     """What differs there, by name."""
-    trials = whole["families"]
-    both, ways = trials.keys() & cpu.keys(), ("outcome", "prefill", "decode")
+    trials, ways = dict(whole["families"]), ("outcome", "prefill", "decode")
+    elsewhere = [name for name in sorted(trials.keys() & cpu.keys()) if _other_path(trials[name], cpu[name])]
+    for name in elsewhere:
+        del trials[name]
+    both = trials.keys() & cpu.keys()
     others = [f"`{name}`" for name in sorted(both) if any(trials[name][way] != cpu[name][way] for way in ways)]
+    names = ", ".join(f"`{name}`" for name in elsewhere)
     counts = Counter(trial["outcome"] for trial in trials.values())
     return ON_A_GPU.format(
         device=whole["device"], equal=counts["Equal"], refused=counts["Refused"], wrong=counts["Wrong"],
         others=f"These run in another way there, or not: {', '.join(others)}." if others else "Each ran as below.",
+        elsewhere=fill(OTHER_PATH.format(names=names), 120, break_on_hyphens=False) if elsewhere else "",
     )  # fmt: skip
+
+
+def _other_path(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether both ran, by the modules of different owners."""
+    paths = {trial.get("path") or None for trial in (one, other)}
+    return None not in paths and len(paths) == 2
 
 
 def page_of(whole: Mapping[str, Any]) -> str:

@@ -142,7 +142,7 @@ class Architecture:
 TIED = {"tie_word_embeddings": True}
 WINDOWED = {"sliding_window": 4096}
 UPPER_WINDOWED = WINDOWED | {"max_window_layers": 28}
-QWEN_MIXTURE = WINDOWED | {"rms_norm_eps": 1e-6}
+QWEN_MIXTURE = WINDOWED | {"rms_norm_eps": 1e-6, "max_position_embeddings": 32768}
 GEMMA3 = (
     TIED
     | WINDOWED
@@ -240,7 +240,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "GraniteForCausalLM": Architecture(GRANITE, **GRANITE_FEATURES),
     "GraniteMoeForCausalLM": Architecture(
-        GRANITE | {"num_local_experts": 8, "num_experts_per_tok": 2},
+        GRANITE
+        | {
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "rms_norm_eps": 1e-6,
+            "max_position_embeddings": 2048,
+        },
         **GRANITE_FEATURES,
         biases={"attention_bias": "qkv out"},
         mixture=MixtureFields(),
@@ -257,6 +263,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "num_local_experts": 8,
             "num_experts_per_tok": 2,
             "num_key_value_heads": 8,
+            "max_position_embeddings": 131072,
             "rms_norm_eps": 1e-5,
             "rope_theta": 1e6,
         },
@@ -268,6 +275,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "Qwen2MoeForCausalLM": Architecture(
         QWEN_MIXTURE
         | {
+            "num_key_value_heads": 16,
             "num_experts": 60,
             "num_experts_per_tok": 4,
             "moe_intermediate_size": 1408,
@@ -282,14 +290,20 @@ ARCHITECTURES: dict[str, Architecture] = {
         ),
     ),
     "Qwen3MoeForCausalLM": Architecture(
-        QWEN_MIXTURE | {"num_key_value_heads": 4, "moe_intermediate_size": 768, "num_experts_per_tok": 8},
+        QWEN_MIXTURE
+        | {
+            "num_key_value_heads": 4,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "moe_intermediate_size": 768,
+        },
         biases={"attention_bias": "qkv out"},
         qk_norm=HeadNorm.Each,
         windows=Windows.AskedEvery,
         mixture=MixtureFields("moe_intermediate_size", "norm_topk_prob", sparse=True),
     ),
     "OlmoeForCausalLM": Architecture(
-        {"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8},
+        {"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "num_experts": 64, "num_experts_per_tok": 8},
         biases={"attention_bias": "qkv out"},
         qk_norm=HeadNorm.All,
         windows=None,

@@ -8,7 +8,7 @@ from typing import Any
 from graphpod_policy.model.architectures import ARCHITECTURES, FULL_LAYERS, Architecture, Windows
 from graphpod_policy.model.families import Family, families, transformers_version
 from graphpod_policy.model.fp8_scheme import Fp8Scheme, SchemeNotBuilt, scheme_of
-from graphpod_policy.model.mixture import Mixture, mixture_of
+from graphpod_policy.model.mixture import COUNTS, Mixture, mixture_of
 
 Json = Mapping[str, Any]
 
@@ -27,8 +27,8 @@ STRETCHES = ("default", "dynamic", "linear", "llama3", "longrope", "yarn")
 """
 ASKED = (Windows.Asked, Windows.AskedEvery, Windows.AskedOther)
 """Where `use_sliding_window` says whether there are windows."""
-WHERE_GIVEN = ("sliding_window", *CAPS)
-"""Fields whose null is no missing field: there is none of it."""
+WHERE_GIVEN = ("sliding_window", "num_key_value_heads", *CAPS)
+"""Fields whose null is no missing field: there is none of it, and each head has its own keys and values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,10 @@ class ConfigJson:
                     fields[QUANTIZATION] = whole[QUANTIZATION]
             return cls(name, None, fields, family, code)
         text = whole["text_config"] if row.text_part else whole
-        fields = {**row.defaults, **given(text)}
+        told = given(text)
+        # The number of experts has several names, and a default that is called otherwise says nothing beside one.
+        counted = any(name in told for name in COUNTS)
+        fields = {name: value for name, value in row.defaults.items() if not (counted and name in COUNTS)} | told
         for field in WHERE_GIVEN:
             if field in text and text[field] is None:
                 fields.pop(field, None)

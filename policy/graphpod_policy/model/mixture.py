@@ -13,8 +13,8 @@ COUNTS = ("num_experts", "n_routed_experts", "num_local_experts")
 """Fields that count the experts of a layer; the first that says so."""
 CHOSEN = "num_experts_per_tok"
 """The field of how many experts compute a token."""
-MOST_EXPERTS = 1024
-"""Of a layer: more than any model has, and as many as torch's grouped product takes."""
+MOST_EXPERTS = 1023
+"""Of a layer: more than any model has, and as many as torch's grouped product takes on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def can_start(
     if dtype.refused:
         found.append(Obstacle.of(ExitCode.DtypeUnavailable, dtype.refused))
     found += _fp8_weights(config, model, node)
-    found += _fp8_experts(config, model)
+    found += _fp8_not_built(config, model)
     choice = attention_there(config, model, node)
     if choice.kernels is None and config.features.attention is not AttentionBackend.Triton:  # that is not built
         found.append(Obstacle.of(ExitCode.AttentionUnavailable, choice.because))
@@ -280,13 +280,18 @@ def _fp8_weights(config: EngineConfig, model: ModelFacts | None, node: NodeFacts
         yield Obstacle.of(ExitCode.DtypeUnavailable, what, step)
 
 
-def _fp8_experts(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
-    """That weights of experts are to become FP8."""
+def _fp8_not_built(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
+    """That weights of experts, or of a model that transformers computes, are to become FP8."""
     if config.features.quantization is Quantization.Fp8:
         for one in (model, model and model.draft):
-            if one is not None and one.experts:
-                what = f"spec.engine.quantization: Fp8 is not built for the experts of {one.architecture}"
-                yield Obstacle.of(ExitCode.FeatureNotBuilt, what, "remove it, and use 16-bit weights")
+            if one is not None and one.path is ModelPath.Transformers:
+                whose = f"{one.architecture}, which transformers computes"
+            elif one is not None and one.experts:
+                whose = f"the experts of {one.architecture}"
+            else:
+                continue
+            what = f"spec.engine.quantization: Fp8 is not built for {whose}"
+            yield Obstacle.of(ExitCode.FeatureNotBuilt, what, "remove it, and use 16-bit weights")
 
 
 def _dtype(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> DtypeChoice:

@@ -3,7 +3,8 @@
 Plain eager, which the self-check compares replays with, runs compiled halves too: a compiler's mistake would stand on
 both sides of that comparison. Here it stands on one. Their roundings differ, so the allowance is measured: a multiple
 of what an error in the last place of every argument does to the uncompiled function. Routers choose in all runs what
-they chose in the first one: a last place may tip a choice, and would be no rounding.
+they chose in the first one: a last place may tip a choice, and would be no rounding. What their own scores would choose
+may be better by a rounding, and no more.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,8 +58,14 @@ def prove(
             wanted = _called(lambda arguments: plain(*arguments), given, with_rows)
         with choices.repeated():
             rounded = _called(lambda arguments: plain(*arguments), other, with_rows)
+        behind = NUDGES * (1 + choices.behind)
         with choices.repeated():
             found = _called(code, given, with_rows)
+        if not choices.behind <= behind:
+            wrong = wrong or (
+                f"{name} computes something else than what it was compiled from: with {count} rows, a router's choice "
+                f"is {choices.behind:.3g} roundings behind the best; rounding explains {behind:.3g}"
+            )
         for index, (one, two, got) in enumerate(zip(wanted, rounded, found, strict=True)):
             allowed = NUDGES * (_furthest(one, two) + _least(one))
             difference = _furthest(one, got)

@@ -66,7 +66,8 @@ class DecoderLayer(nn.Module):
     def forms(self) -> Forms:
         attention = self.qkv.weight.form, self.out.weight.form
         if isinstance(self.mlp, Experts):
-            return Forms(*attention, mixture=self.mlp.mixture)
+            # Not which layers have it: they share what is compiled.
+            return Forms(*attention, mixture=self.mlp.mixture._replace(layers=()))
         return Forms(*attention, self.mlp.gate_up.weight.form, self.mlp.down.weight.form)
 
     def forward(self, x: Tensor, cosines: Tensor, sines: Tensor, attend: Attend) -> Tensor:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch.nn.functional as functional
 from torch import Tensor
 
 from graphpod_policy.model.architectures import HeadNorm, Norm
@@ -16,6 +15,7 @@ from graphpod_policy.model.mixture import Mixture
 from graphpod_runtime.base.opaque_call import OpaqueCall
 from graphpod_runtime.base.shapes import Activation, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache, Compiled, CompiledCode
+from graphpod_runtime.kernels.activation import activated, gated
 from graphpod_runtime.kernels.matrix_product import TRITON, add_product
 from graphpod_runtime.models.mlp.experts import mixed
 from graphpod_runtime.models.norm import NormTensors, normalised, normalised_heads
@@ -147,7 +147,7 @@ class After:
     def _mixed(self, x: Tensor, norm: NormTensors | None, wide: Tensors, down: Tensors) -> Tensor:
         assert self.forms.mixture is not None
         read = x if norm is None else normalised(self.kind, x, norm, self.eps)
-        return mixed(self.forms.mixture, read, wide, down, self._activated)
+        return mixed(self.forms.mixture, read, wide, down, self.activation)
 
     def _product(self, form: Form, x: Tensor, weight: Tensors, bias: Tensor | None) -> Tensor:
         if self.ranks == 1:
@@ -165,15 +165,7 @@ class After:
         longer than it is read, and the product takes no third one."""
         read = x if norm is None else normalised(self.kind, x, norm, self.eps)
         made = matmul(self.forms.gate_up, read, gate_up, bias)
-        if not self.gate:
-            return self._activated(made)
-        gate, up = made.chunk(2, dim=-1)
-        return self._activated(gate).mul_(up)
-
-    def _activated(self, x: Tensor) -> Tensor:
-        if self.activation is Activation.GeluTanh:
-            return functional.gelu(x, approximate="tanh")
-        return functional.silu(x)
+        return gated(self.activation, made) if self.gate else activated(self.activation, made)
 
     @property
     def adds_in_place(self) -> bool:

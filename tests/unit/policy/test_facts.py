@@ -11,6 +11,9 @@ SMOLLM2: dict[str, Any] = {
     "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 49152,
 }  # fmt: skip
 
+UNKNOWN = {"architectures": ["OneMoreForCausalLM"]}
+"""An architecture that the engine does not know."""
+
 
 def test_a_config_tells_the_shape() -> None:
     facts = ModelFacts.of(SMOLLM2)
@@ -30,10 +33,12 @@ def test_what_is_not_said_follows_from_the_rest() -> None:
 
 @pytest.mark.parametrize("key", ["num_experts", "n_routed_experts"])
 def test_experts_count_as_weights(key: str) -> None:
-    dense, sparse = ModelFacts.of(SMOLLM2), ModelFacts.of({**SMOLLM2, key: 8})
+    unknown = SMOLLM2 | UNKNOWN
+    dense, sparse = ModelFacts.of(unknown), ModelFacts.of({**unknown, key: 8})
     assert sparse.experts == 8
     assert sparse.params - dense.params == 7 * 30 * 3 * 576 * 1536
-    assert ModelFacts.of({**SMOLLM2, key: 0}).params == dense.params
+    assert ModelFacts.of({**unknown, key: 0}).params == dense.params
+    assert not ModelFacts.of({**SMOLLM2, key: 8}).experts  # Llama has none, whatever a field says
 
 
 def test_parameters_are_near_the_models_name() -> None:
@@ -70,7 +75,7 @@ def test_an_architecture_tells_its_kind(architecture: str, latent: bool, hybrid:
         ({"num_hidden_layers": "30"}, "num_hidden_layers: expected a number of at least 1, found '30'"),
         ({"num_attention_heads": 0}, "num_attention_heads: expected a number of at least 1, found 0"),
         ({"vocab_size": True}, "vocab_size: expected a number of at least 1, found True"),
-        ({"num_experts": -1}, "num_experts: expected a number of at least 0, found -1"),
+        ({"num_experts": -1, **UNKNOWN}, "num_experts: expected a number of at least 0, found -1"),
         ({"text_config": 5}, "text_config: expected an object, found 5"),
         ({"architectures": "Llama"}, "architectures: expected a list of names, found 'Llama'"),
     ],

@@ -21,13 +21,19 @@ def test_a_mixture_of_experts_is_as_large_as_its_files() -> None:
     assert 2 * ModelFacts.of(MODELS["Qwen3-30B-A3B"]["config"]).params / 2**30 == pytest.approx(57, abs=0.5)
 
 
+UNKNOWN = {"architectures": ["OneMoreMoeForCausalLM"]}
+"""An architecture that the engine does not know: others have its fields."""
+
+
 @pytest.mark.parametrize(
     ("change", "layers"),
     [
         ({"decoder_sparse_step": 2}, 24),
         ({"mlp_only_layers": [0, 1, 5]}, 45),
-        ({"first_k_dense_replace": 3}, 45),
-        ({"moe_layer_freq": 4}, 12),
+        ({"first_k_dense_replace": 3, **UNKNOWN}, 45),
+        ({"moe_layer_freq": 4, **UNKNOWN}, 12),
+        ({"moe_layer_freq": 4}, 48),
+        ({"mlp_only_layers": list(range(48))}, None),
         ({"num_experts": 0}, None),
     ],
 )

@@ -2,10 +2,12 @@
 
 Weights are read once a pass, whatever its size; the embedding table is not (a few of its rows are), but a tied head
 reads it as the head. Arithmetic is two operations for each weight and row; the head runs for one row of a prefill.
-Attention's own arithmetic and the traffic of activations are left out, so that a floor is never above the truth.
+Attention's own arithmetic and the traffic of activations are left out, so that a dense model's floor is never above the
+truth.
 
-Of a mixture of experts a row computes its chosen ones. A pass reads those that any of its rows has chosen: as many as
-if each row chose by chance. Rows that choose alike read fewer.
+Of a mixture of experts a row computes its chosen ones. A pass reads those that any of its rows has chosen. How many is
+not known here: the floor takes what is expected if each row chooses by chance. Rows that choose alike read fewer, and
+may be faster than it.
 """
 
 from enum import StrEnum

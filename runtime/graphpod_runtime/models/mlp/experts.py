@@ -1,14 +1,15 @@
 """A mixture of experts: a router, the experts' matrices in two stacks, and perhaps one expert for every token."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from graphpod_policy.model.mixture import Mixture
+from graphpod_runtime.base.shapes import Activation
+from graphpod_runtime.kernels.activation import gated
 from graphpod_runtime.kernels.matrix_product import product
-from graphpod_runtime.kernels.mixture.grouped_product import grouped_product
-from graphpod_runtime.kernels.mixture.routing import route
+from graphpod_runtime.kernels.mixture.grouped_product import grouped_product, is_built
+from graphpod_runtime.kernels.mixture.plain_experts import plain_experts
+from graphpod_runtime.kernels.mixture.routing import Routes, route
 from graphpod_runtime.models.weights.product import Arguments, Tensors
 
 
@@ -36,29 +37,32 @@ class Experts(nn.Module):
         return wide, None, (self.down, self.shared_down), None
 
 
-def mixed(mixture: Mixture, x: Tensor, wide: Tensors, down: Tensors, activated: Callable[[Tensor], Tensor]) -> Tensor:
+def mixed(mixture: Mixture, x: Tensor, wide: Tensors, down: Tensors, activation: Activation) -> Tensor:
     """What experts make of x [tokens, hidden], by the tensors of `Experts.arguments` -> [tokens, hidden].
 
     Each chosen expert is down(act(gate(x)) · up(x)). Its results are added by their weights in single precision, and
     rounded once.
     """
-    (router, gate_up, *shared_wide), (last, *shared_last) = wide, down
+    (router, gate_up, shared_gate, shared_gate_up), (last, shared_last) = wide, down
     assert router is not None
     assert gate_up is not None
     assert last is not None
     routes = route(product(x, router), mixture.chosen, mixture.normalised)
-    # Rows of chosen experts are the widest tensors here: none is kept for longer than it is read.
-    made = _gated(grouped_product(x[routes.tokens], gate_up, routes.ends), activated)
-    made = grouped_product(made, last, routes.ends)[routes.rows].float()
-    total = made.mul_(routes.weights[:, :, None]).sum(1).to(x.dtype)
-    (gate, shared_gate_up), (shared_down,) = shared_wide, shared_last
-    if gate is None or shared_gate_up is None or shared_down is None:
+    if is_built(x, gate_up) and is_built(x, last):
+        total = _by_rows(x, gate_up, last, routes, activation)
+    else:
+        total = plain_experts(x, gate_up, last, routes.choices, routes.weights, activation)
+    if shared_gate is None or shared_gate_up is None or shared_last is None:
         return total
-    made = product(_gated(product(x, shared_gate_up), activated), shared_down)
-    return total + product(x, gate).sigmoid() * made
+    made = product(gated(activation, product(x, shared_gate_up)), shared_last)
+    return total + product(x, shared_gate).sigmoid() * made
 
 
-def _gated(made: Tensor, activated: Callable[[Tensor], Tensor]) -> Tensor:
-    """act(gate) · up of what a matrix of both has made."""
-    gate, up = made.chunk(2, dim=-1)
-    return activated(gate).mul_(up)
+def _by_rows(x: Tensor, gate_up: Tensor, down: Tensor, routes: Routes, activation: Activation) -> Tensor:
+    """A row for each pair of a token and a chosen expert. They are the widest tensors here, and none has a name while
+    the next is made: it would be kept for longer than it is read."""
+    made = grouped_product(
+        gated(activation, grouped_product(x[routes.tokens], gate_up, routes.ends)), down, routes.ends
+    )
+    made = made[routes.rows]
+    return made.float().mul_(routes.weights[:, :, None]).sum(1).to(x.dtype)

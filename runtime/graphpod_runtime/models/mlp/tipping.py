@@ -11,9 +11,6 @@ from graphpod_runtime.compiled.source_comparison import nudged
 from graphpod_runtime.models.mlp.experts import Experts
 from graphpod_runtime.models.weights.fp8 import Fp8BlockWeight, Fp8Weight, fp8_weights, tipped
 
-ROUNDINGS = 2
-"""Units in the last place that each weight of a router changes by: what its scores and their input are rounded by."""
-
 
 def tipping_of(module: nn.Module) -> Callable[[], AbstractContextManager[None]] | None:
     """What moves those of `module` while it lasts; None: a rounding tips nothing there."""
@@ -30,11 +27,12 @@ def _all_tipped(weights: tuple[Fp8Weight | Fp8BlockWeight, ...], routers: tuple[
 
 @contextmanager
 def _routers_tipped(routers: tuple[Tensor, ...]) -> Iterator[None]:
-    """Within, weights of routers are a little off, in their places: some of the choices that are close turn."""
+    """Within, weights of routers are a unit or two in the last place off, in their places: some of the choices that are
+    close turn. Scores and their input are rounded by less, half a unit each."""
     before = [router.clone() for router in routers]
     for router in routers:
         generator = torch.Generator(router.device).manual_seed(0)
-        router.copy_(nudged(router, generator, ROUNDINGS * torch.finfo(router.dtype).eps))
+        router.copy_(nudged(router, generator))
     try:
         yield
     finally:

@@ -90,9 +90,9 @@ def test_log_probabilities_are_told_with_their_texts(folder: Path, capsys: pytes
 def test_an_unknown_architecture_is_told_before_a_missing_tokenizer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "config.json").write_text('{"architectures": ["MixtralForCausalLM"]}')
+    (tmp_path / "config.json").write_text('{"architectures": ["NoSuchForCausalLM"]}')
     assert main(["--model", str(tmp_path), "--prompt", "w5"]) == ExitCode.ModelInvalid
-    assert "architecture 'MixtralForCausalLM' is unknown; this engine runs LlamaForCausalLM" in capsys.readouterr().err
+    assert "architecture 'NoSuchForCausalLM' is unknown; this engine runs LlamaForCausalLM" in capsys.readouterr().err
 
 
 def test_a_start_that_fails_says_why_once(

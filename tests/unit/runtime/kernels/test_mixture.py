@@ -1,5 +1,8 @@
 """Routing and products by experts, against loops over tokens."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as functional
@@ -8,13 +11,16 @@ from torch import Tensor
 from graphpod_policy.model.mixture import Mixture
 from graphpod_runtime.base.errors import CompileFailed
 from graphpod_runtime.base.pinned_choices import PinnedChoices
+from graphpod_runtime.base.shapes import Activation
 from graphpod_runtime.compiled.source_comparison import prove
 from graphpod_runtime.kernels.mixture import grouped_product as products
-from graphpod_runtime.kernels.mixture.grouped_product import grouped_product, plain_product
+from graphpod_runtime.kernels.mixture import plain_experts as plain
+from graphpod_runtime.kernels.mixture.grouped_product import grouped_product, is_built
 from graphpod_runtime.kernels.mixture.routing import route
+from graphpod_runtime.models.mlp import experts as of_experts
 from graphpod_runtime.models.mlp.experts import Experts, mixed
 
-EXPERTS, CHOSEN, INPUTS, OUTPUTS = 5, 2, 24, 16
+EXPERTS, CHOSEN, INPUTS, OUTPUTS, WIDTH = 5, 2, 24, 16, 8
 
 
 def drawn(*sizes: int, seed: int = 0) -> Tensor:
@@ -38,49 +44,118 @@ def test_rows_lie_by_experts_and_each_pair_knows_its_row(tokens: int, normalised
 
 
 @pytest.mark.parametrize("counts", [(0, 3, 0, 4, 2), (1, 0, 0, 0, 0), (9, 9, 9, 9, 9)])
-@pytest.mark.parametrize("gathered", [0, products.GATHERED])
-def test_products_are_those_of_each_expert_in_every_form(
-    counts: tuple[int, ...], gathered: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(products, "GATHERED", gathered)
+def test_products_are_those_of_each_expert(counts: tuple[int, ...]) -> None:
     x, weight = drawn(sum(counts), INPUTS), drawn(EXPERTS, OUTPUTS, INPUTS, seed=1)
     ends = torch.tensor(counts).cumsum(0).int()
     wanted = torch.cat([functional.linear(rows, weight[e]) for e, rows in enumerate(x.split(counts))])
-    assert products.by_torch(x, weight)
+    assert is_built(x, weight)
     assert torch.allclose(grouped_product(x, weight, ends), wanted, atol=1e-5)
-    experts = torch.arange(EXPERTS).repeat_interleave(torch.tensor(counts))
-    assert torch.allclose(plain_product(x, weight, experts), wanted, atol=1e-5)
 
 
-def test_an_expert_that_overflows_reaches_only_rows_that_chose_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "GATHERED", 0)
-    weight = drawn(EXPERTS, OUTPUTS, INPUTS)
-    weight[2] = torch.inf
-    experts = torch.tensor([0, 1, 2, 4])
-    finite = plain_product(drawn(4, INPUTS), weight, experts).isfinite().all(-1)
-    assert finite.tolist() == [True, True, False, True]
+def of_loop(experts: Experts, x: Tensor) -> Tensor:
+    """What experts make of x, token by token and expert by expert, in the type of x but for the sum."""
+    mixture, rows = experts.mixture, []
+    scores = functional.linear(x, experts.router).float()
+    for token, row in zip(x, scores, strict=True):
+        values, chosen = row.topk(mixture.chosen)
+        weights = values.softmax(-1) if mixture.normalised else row.softmax(-1)[chosen]
+        made = [mlp(token, experts.gate_up[expert], experts.down[expert]).float() for expert in chosen]
+        result = sum(weight * one for weight, one in zip(weights, made, strict=True)).to(x.dtype)  # type: ignore[union-attr]
+        if experts.shared_gate is not None:
+            assert experts.shared_gate_up is not None
+            assert experts.shared_down is not None
+            gate = functional.linear(token, experts.shared_gate).sigmoid()
+            result = result + gate * mlp(token, experts.shared_gate_up, experts.shared_down)
+        rows.append(result)
+    return torch.stack(rows)
 
 
-@pytest.mark.parametrize("form", ["torch", "each expert", "gathered"])
-def test_rows_of_padding_reach_no_others(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def mlp(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    gate, up = functional.linear(x, gate_up).chunk(2, dim=-1)
+    return functional.linear(functional.silu(gate) * up, down)
+
+
+FORMS = ["torch", "each expert", "gathered", "gathered in parts"]
+
+
+@pytest.fixture
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How a mixture is computed, whatever the number of tokens."""
+    name = str(request.param)
+    if name != "torch":
+        monkeypatch.setattr(of_experts, "is_built", lambda x, weight: False)
+    if name == "each expert":
+        monkeypatch.setattr(plain, "_gathered", plain._every_expert)
+    elif name != "torch":
+        monkeypatch.setattr(plain, "_every_expert", plain._gathered)
+    if name == "gathered in parts":
+        monkeypatch.setattr(plain, "GATHERED_WEIGHTS", 3 * 2 * WIDTH * INPUTS)
+    return name
+
+
+@pytest.mark.parametrize("form", FORMS, indirect=True)
+@pytest.mark.parametrize(("dtype", "furthest"), [(torch.float32, 1e-5), (torch.bfloat16, 0.02)])
+@pytest.mark.parametrize(("normalised", "shared"), [(True, 0), (False, 8)])
+@pytest.mark.parametrize("tokens", [1, 9])
+@pytest.mark.usefixtures("form")
+def test_a_mixture_is_what_a_loop_over_tokens_and_experts_makes(
+    tokens: int, normalised: bool, shared: int, dtype: torch.dtype, furthest: float
+) -> None:
+    experts = experts_of(Mixture(EXPERTS, CHOSEN, WIDTH, normalised, shared, (0,)), dtype)
+    experts.router[3] = 0
+    experts.router[3, 0] = -1e3  # with the first element above 0 nobody chooses it
+    x = drawn(tokens, INPUTS).to(dtype)
+    x[:, 0] = x[:, 0].abs() + 1
+    found, wanted = computed(experts, x), of_loop(experts, x)
+    assert found.dtype is dtype
+    assert (found - wanted).abs().max() <= furthest * wanted.abs().max()
+
+
+def test_few_pairs_gather_and_more_pass_every_expert(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as there are no more pairs than experts."""
+    taken = []
+    for name in ("_gathered", "_every_expert"):
+        monkeypatch.setattr(plain, name, lambda x, *_, name=name: taken.append(name) or x)
+    monkeypatch.setattr(of_experts, "is_built", lambda x, weight: False)
+    experts = experts_of(Mixture(EXPERTS, CHOSEN, WIDTH, True, 0, (0,)))
+    for tokens in (1, 2, 3):
+        computed(experts, drawn(tokens, INPUTS))
+    assert taken == ["_gathered", "_gathered", "_every_expert"]
+
+
+@pytest.mark.parametrize("form", FORMS[1:], indirect=True)
+@pytest.mark.usefixtures("form")
+def test_an_expert_that_overflows_reaches_only_rows_that_chose_it() -> None:
+    experts = experts_of(Mixture(EXPERTS, 1, WIDTH, True, 0, (0,)))
+    experts.down[2] = torch.inf
+    x = drawn(9, INPUTS)
+    chose = functional.linear(x, experts.router).argmax(-1) == 2
+    assert 0 < int(chose.sum()) < 9
+    assert torch.equal(computed(experts, x).isfinite().all(-1), ~chose)
+
+
+@pytest.mark.parametrize("form", FORMS, indirect=True)
+def test_rows_of_padding_reach_no_others(form: str) -> None:
     """They may hold anything, and are rows of some expert. Torch's product on a CPU rounds a row in its way for each
     number of rows, as its plain one does."""
-    monkeypatch.setattr(products, "GATHERED", products.GATHERED if form == "gathered" else 0)
-    if form != "torch":
-        monkeypatch.setattr(products, "by_torch", lambda x, weight: False)
-    experts = experts_of(Mixture(EXPERTS, CHOSEN, 8, True, 8, (0,)))
+    experts = experts_of(Mixture(EXPERTS, CHOSEN, WIDTH, True, 8, (0,)))
     x, other = drawn(9, INPUTS), drawn(9, INPUTS)
     x[5:], other[5:] = torch.nan, 1e30
-    one, two = (mixed(experts.mixture, rows, *experts.arguments()[::2], functional.silu)[:5] for rows in (x, other))  # type: ignore[misc]
+    one, two = (computed(experts, rows)[:5] for rows in (x, other))
     assert one.isfinite().all()
     furthest = (one - two).abs().max() / one.abs().max()
     assert furthest <= (1e-5 if form == "torch" else 0)
 
 
-def experts_of(mixture: Mixture) -> Experts:
-    experts = Experts(mixture, INPUTS, torch.float32)
+def computed(experts: Experts, x: Tensor) -> Tensor:
+    wide, _, down, _ = experts.arguments()
+    return mixed(experts.mixture, x, wide, down, Activation.Silu)  # type: ignore[arg-type]
+
+
+def experts_of(mixture: Mixture, dtype: torch.dtype = torch.float32) -> Experts:
+    experts = Experts(mixture, INPUTS, dtype)
     for seed, parameter in enumerate(experts.parameters()):
-        parameter.data.copy_(drawn(*parameter.shape, seed=seed))
+        parameter.data.copy_(drawn(*parameter.shape, seed=seed) / 4)
     return experts
 
 
@@ -105,6 +180,51 @@ def test_a_choice_that_rounding_tips_is_no_other_function(monkeypatch: pytest.Mo
     prove("after", lambda tensors: (chosen_roughly(*tensors),), chosen_exactly, examples, (0,))
     with pytest.raises(CompileFailed, match="computes something else"):
         prove("after", lambda tensors: (chosen_roughly(*tensors) * 1.01,), chosen_exactly, examples, (0,))
-    monkeypatch.setattr(PinnedChoices, "_settled", lambda self, choices: choices)
+    monkeypatch.setattr(PinnedChoices, "_settled", lambda self, choices, scores: choices)
     with pytest.raises(CompileFailed, match="computes something else"):
         prove("after", lambda tensors: (chosen_roughly(*tensors),), chosen_exactly, examples, (0,))
+
+
+def test_scores_of_other_choices_are_another_function() -> None:
+    """One expert for each token, with the weight 1: nothing but the choice depends on scores."""
+
+    def chosen_by(sign: float) -> Callable[..., Tensor]:
+        def function(x: Tensor, router: Tensor, stack: Tensor) -> Tensor:
+            routes = route(functional.linear(x, router) * sign, 1, True)
+            return grouped_product(x[routes.tokens], stack, routes.ends)[routes.rows].sum(1)
+
+        return function
+
+    examples = (drawn(4, INPUTS), drawn(EXPERTS, INPUTS), drawn(EXPERTS, OUTPUTS, INPUTS))
+    prove("after", lambda tensors: (chosen_by(1.0)(*tensors),), chosen_by(1.0), examples, (0,))
+    with pytest.raises(CompileFailed, match="a router's choice is"):
+        prove("after", lambda tensors: (chosen_by(-1.0)(*tensors),), chosen_by(1.0), examples, (0,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_ops_say_what_they_return_and_write_nowhere(dtype: torch.dtype) -> None:
+    """A compiler believes their shapes."""
+    experts = experts_of(Mixture(EXPERTS, CHOSEN, WIDTH, True, 0, (0,)), dtype)
+    x, scores = drawn(7, INPUTS).to(dtype), drawn(7, EXPERTS).to(dtype)
+    routes = route(scores, CHOSEN, True)
+    ops, stacks = torch.ops.graphpod, (experts.gate_up, experts.down)
+    for op, arguments in (
+        (ops.route, (scores, CHOSEN, True)),
+        (ops.grouped_product, (x[routes.tokens], experts.gate_up, routes.ends)),
+        (ops.plain_experts, (x, *stacks, routes.choices, routes.weights, False)),
+    ):
+        torch.library.opcheck(op.default, arguments, test_utils=("test_schema", "test_faketensor"))
+
+
+def test_a_compiler_asks_once_what_the_gpu_has_and_does_not_trace_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole graphs are compiled: a question to a driver among them would leave the function uncompiled."""
+
+    def capability(device: torch.device) -> tuple[int, int]:
+        with Path("/dev/null").open():  # nothing that can be traced
+            return products.CAPABLE[0], 0
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", capability)
+    products._major.cache_clear()
+    code = torch.compile(lambda x: x * 2 if products._capable(x.device) else x, fullgraph=True, backend="eager")
+    assert torch.equal(code(torch.ones(3)), torch.full((3,), 2.0))
+    products._major.cache_clear()

@@ -9,12 +9,15 @@ import pytest
 import torch
 import torch.nn.functional as functional
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from graphpod_policy import CompileMode, ModelFacts, ModelPath, Policy
+from graphpod_policy import CompileMode, ExitCode, ModelFacts, ModelPath, ModelUnreadable, Policy
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
+from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.graphs.buffers import Buffers
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.decoder import Decoder
 from graphpod_runtime.models.loader import load_model
@@ -134,7 +137,7 @@ def test_a_missing_expert_and_one_too_many_are_named(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"num_experts_per_tok": 9}, "num_experts_per_tok 9 of 4 experts"),
-        ({"num_local_experts": 4000}, "4000 experts; a layer has 1 to 1024"),
+        ({"num_local_experts": 4000}, "4000 experts; a layer has 1 to 1023"),
         ({"decoder_sparse_step": 0}, "decoder_sparse_step 0"),
         ({"mlp_only_layers": 3}, "not iterable"),
     ],
@@ -148,6 +151,37 @@ def test_fields_without_a_usable_value_are_named(changes: dict[str, Any], words:
     path.write_text(json.dumps(whole | changes))
     with pytest.raises(ModelInvalid, match=words):
         read_shape(tmp_path)
+    with pytest.raises(ModelUnreadable, match=words):
+        ModelFacts.of(whole | changes)
+
+
+SIZES = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 32, "vocab_size": 199,
+}  # fmt: skip
+TOLD = "num_key_value_heads", "num_experts", "num_experts_per_tok", "max_position_embeddings", "rms_norm_eps"
+
+
+@pytest.mark.parametrize("changes", [{}, {"num_local_experts": 12}, {"num_experts": 12}])
+@pytest.mark.parametrize("model_type", ["mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe"])
+def test_what_a_file_leaves_out_is_what_transformers_takes(
+    model_type: str, changes: dict[str, int], tmp_path: Path
+) -> None:
+    config = AutoConfig.for_model(model_type, **SIZES, **changes)
+    whole = {"architectures": [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model_type]], "model_type": model_type}
+    (tmp_path / "config.json").write_text(json.dumps(whole | SIZES | changes))
+    shape, facts = read_shape(tmp_path), ModelFacts.of(whole | SIZES | changes)
+    assert shape.mixture is not None
+    found = shape.kv_heads, shape.mixture.experts, shape.mixture.chosen, shape.max_position, shape.norm_eps
+    names = {"num_experts": "num_local_experts" if hasattr(config, "num_local_experts") else "num_experts"}
+    if not changes or next(iter(changes)) == names["num_experts"] or "num_experts" in config.attribute_map:
+        assert found == tuple(getattr(config, names.get(name, name)) for name in TOLD)
+    assert (facts.kv_heads, facts.experts, facts.chosen_experts, facts.max_position) == found[:4]
+
+
+def test_a_null_number_of_key_value_heads_is_a_head_each(tmp_path: Path) -> None:
+    whole = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_key_value_heads": None} | SIZES
+    (tmp_path / "config.json").write_text(json.dumps(whole))
+    assert read_shape(tmp_path).kv_heads == ModelFacts.of(whole).kv_heads == 32
 
 
 def test_fp8_of_experts_is_refused_by_name(tmp_path: Path) -> None:
@@ -158,6 +192,25 @@ def test_fp8_of_experts_is_refused_by_name(tmp_path: Path) -> None:
     missing = ModelFacts.of(whole | {"quantization_config": {"quant_method": "fp8"}}).not_built
     assert missing is not None
     assert "quantization_config is not built for the experts of Qwen3MoeForCausalLM" in missing
+
+
+@pytest.mark.parametrize("name", ["hidden", "positions", "tokens", "tables"])
+def test_a_buffer_that_is_loaded_wrongly_fails_the_self_check(
+    started: Callable[..., Runner], half_dense: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In bfloat16, where choices tip: what tipping moves is no excuse for a stale token or another's pages. Graphs and
+    the code they hold read the same wrong buffer, so that only plain eager can tell."""
+    load = Buffers.load
+
+    def shifted(self: Buffers, field: str, live: torch.Tensor, size: int) -> None:
+        load(self, field, live.roll(1, 0) if field == name else live, size)
+
+    settings: dict[str, Any] = {"folder": half_dense, "dtype": "bfloat16", "prefill_sizes": (8,), "decode_sizes": (4,)}
+    started(**settings)
+    monkeypatch.setattr(Buffers, "load", shifted)
+    with pytest.raises(StartFailure, match="differs from plain eager") as caught:
+        started(**settings)
+    assert caught.value.code is ExitCode.SelfCheckFailed
 
 
 def test_tipping_turns_some_choices_and_is_gone_behind_it(half_dense: Path) -> None:
