@@ -42,6 +42,7 @@ BESIDE: dict[str, Any] = {
     "spec.model.secretRef": {"uri": "hf://org/name", "cache": {"size": "1Gi"}},
     "spec.model.sha256": {"uri": "https://host/model.tar", "cache": {"size": "1Gi"}},
     "spec.monitoring.labels": {"enabled": True},
+    "spec.parallelism.tensor": {"expert": 1},
 }
 """What a field needs beside it."""
 

@@ -91,8 +91,8 @@ def test_a_fetch_that_fails_ends_with_the_code_of_its_reason(tmp_path: Path, uri
 
 def test_the_token_of_the_secret_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path / "served/org/tiny/main", MODEL)
-    put(tmp_path / "secret", {"token": b"hf_right\n"})
     with hub.serve(tmp_path / "served", token="hf_right").serving() as stub:
+        put(tmp_path / "secret", {"token": b"hf_right\n", "hosts": stub.url.encode()})
         monkeypatch.setenv("HF_ENDPOINT", stub.url)
         assert call(tmp_path, "hf://org/tiny") == Exit.Complete
 
