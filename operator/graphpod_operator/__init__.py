@@ -23,7 +23,7 @@ pyproject.toml), and no two files import each other:
     observed
         observe      what the pods say, and why one does not serve
     reported
-        events       what is told once
+        events       what users are informed of once
         status       status and conditions
     all of it, once for each key
         controller   the reconcile: calls the rooms above in this order

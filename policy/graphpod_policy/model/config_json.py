@@ -66,10 +66,10 @@ class ConfigJson:
                     fields[QUANTIZATION] = whole[QUANTIZATION]
             return cls(name, None, fields, family, code)
         text = whole["text_config"] if row.text_part else whole
-        told = given(text)
+        stated = given(text)
         # The number of experts has several names, and a default that is called otherwise says nothing beside one.
-        counted = any(name in told for name in COUNTS)
-        fields = {name: value for name, value in row.defaults.items() if not (counted and name in COUNTS)} | told
+        counted = any(name in stated for name in COUNTS)
+        fields = {name: value for name, value in row.defaults.items() if not (counted and name in COUNTS)} | stated
         for field in WHERE_GIVEN:
             if field in text and text[field] is None:
                 fields.pop(field, None)

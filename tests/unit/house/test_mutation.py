@@ -114,7 +114,7 @@ def test_every_fault_that_can_be_drawn_is_python(area: str) -> None:
         ("runtime/graphpod_runtime/engine/schedule/scheduler.py", "tests/unit/runtime/engine/test_scheduler.py"),
         ("runtime/graphpod_runtime/front/text/detokenize.py", "tests/unit/runtime/front/test_detokenize.py"),
         ("operator/graphpod_operator/cache/store.py", "tests/unit/operator/cache/test_store.py"),
-        ("operator/graphpod_operator/render/deployment.py", "tests/unit/operator/render/test_pinned_rendering.py"),
+        ("operator/graphpod_operator/render/pod/template.py", "tests/unit/operator/render/test_pinned_rendering.py"),
     ],
 )
 def test_the_nearest_tests_of_a_file_come_first(file: str, test: str) -> None:
