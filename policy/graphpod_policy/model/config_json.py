@@ -67,7 +67,7 @@ class ConfigJson:
             return cls(name, None, fields, family, code)
         text = whole["text_config"] if row.text_part else whole
         stated = given(text)
-        # The number of experts has several names, and a default that is called otherwise says nothing beside one.
+        # The number of experts has several names: where one is given, a default of another name does not count.
         counted = any(name in stated for name in COUNTS)
         fields = {name: value for name, value in row.defaults.items() if not (counted and name in COUNTS)} | stated
         for field in WHERE_GIVEN:
