@@ -52,11 +52,11 @@ FEATURES: tuple[Feature, ...] = (
     Feature("CPU", "spec.resources", True, lambda f: f.device is Device.Cpu),
     Feature("GPU", "spec.resources.limits[nvidia.com/gpu]", True, lambda f: f.device is Device.Cuda),
     Feature(
-        "several GPUs",
+        "GPUs without a rank",
         "spec.resources.limits[nvidia.com/gpu]",
         False,
         lambda f: f.gpus > f.tensor * f.pipeline and f.gpus,
-        instead="ask for one for each rank of spec.parallelism.tensor",
+        instead="set spec.parallelism.tensor to their number, or ask for one for each rank",
     ),
     Feature("speculative decoding", "spec.engine.speculative", True, lambda f: f.speculative),
     Feature(

@@ -46,7 +46,7 @@ CONTEXT_BYTES = GIB // 2
 PROCESS_BYTES = GIB // 2
 """What front and engine take of a container's memory before anything else is there: interpreters, torch."""
 RANK_BYTES = GIB // 4
-"""What the process of each further rank takes of it."""
+"""What the process of each further rank takes of it at least: assumed, not measured."""
 
 
 class Architecture(NamedTuple):

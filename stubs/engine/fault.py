@@ -77,9 +77,14 @@ FORMS: dict[Kind, Form] = {
     Kind.Capture: Form(("phase", "size"), "this size cannot be captured: a weaker policy, or exit 12"),
     Kind.SelfCheck: Form(("phase", "size"), "the replay of this size differs: a weaker policy, or exit 14"),
     Kind.Load: Form((), "the weights cannot be read: exit 11"),
-    Kind.Dead: Form(("state", "seconds?"), "the engine dies in this state, or so long after: exit 15"),
+    Kind.Dead: Form(
+        ("state", "seconds?"), "the engine dies in this state, or so long after: exit 15, of several ranks 31"
+    ),
     Kind.Killed: Form(("state", "seconds?"), "the kernel kills it for its memory: exit 137, OOMKilled"),
-    Kind.Stuck: Form(("state", "seconds?"), "no progress from this state on: exit 16 after 60 s, or that long"),
+    Kind.Stuck: Form(
+        ("state", "seconds?"),
+        "no progress from this state on: exit 16 after 60 s, or that long; of several ranks 32 after 20 s",
+    ),
     Kind.Silent: Form(
         ("mouth", "seconds?"),
         "in this state, or so long after, the admin port begins to accept and never answer; warmup: /warmup alone",

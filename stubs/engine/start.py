@@ -38,6 +38,7 @@ AUTO = {"maxModelLen": 2048, "maxBatch": 8}
 """What a stub derives where the configuration says Auto (null), as an engine on a CPU does."""
 SEGMENTS = {"Full": 1, "Breakable": 31, "Piecewise": 31}  # of a model with 30 layers
 STUCK_SECONDS = 60.0
+SILENT_SECONDS = 20.0  # of a rank's heart
 CONFIG_INVALID, SETTING_INVALID = 10, 28
 REPORTED = range(10, 15)
 """Ends that the engine reports before it goes; of the others it knows nothing."""
@@ -86,6 +87,10 @@ def _host_cache(config: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     pages = size // PAGE_BYTES
     return {"bytes": pages * PAGE_BYTES, "tokens": pages * config.get("pageSize", 16)}
+
+
+def _ranks(config: Mapping[str, Any]) -> int:
+    return int(config.get("features", {}).get("tensor", 1))
 
 
 class _Ended(Exception):
@@ -203,10 +208,17 @@ class _Start:
 
     def _befall(self, one: Fault) -> None:
         match one.kind:
+            case Kind.Dead if (ranks := _ranks(self.config)) > 1:
+                what = f"rank 1 of {ranks} has ended at {self.state}: signal SIGKILL"
+                raise _Ended(31, what, one.seconds)
             case Kind.Dead:
                 raise _Ended(15, "the engine process ended without a word", one.seconds)
             case Kind.Killed:
                 raise _Ended(137, "out of memory", one.seconds)
+            case Kind.Stuck if (ranks := _ranks(self.config)) > 1:
+                silent = one.seconds or SILENT_SECONDS
+                what = f"rank 1 of {ranks} stands still at {self.state}: no beat of its heart for {silent:.0f} s"
+                raise _Ended(32, what, silent)
             case Kind.Stuck:
                 limit = one.seconds or STUCK_SECONDS
                 raise _Ended(16, f"no progress at {self.state} for {limit:g} s, the limit is {limit:g} s", limit)

@@ -11,7 +11,8 @@ POOL_BYTES = 1 << 20  # of one size
 PAGE_BYTES = 1 << 18
 WEIGHTS_BYTES = 256 << 20
 NAMES = {10: "ConfigInvalid", 11: "ModelInvalid", 12: "CaptureFailed", 13: "CaptureOutOfMemory"}
-NAMES |= {14: "SelfCheckFailed", 15: "EngineDied", 16: "Stuck", 28: "SettingInvalid", 137: "OOMKilled"}
+NAMES |= {14: "SelfCheckFailed", 15: "EngineDied", 16: "Stuck", 28: "SettingInvalid", 31: "RankDied", 32: "RankStuck"}
+NAMES[137] = "OOMKilled"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from tests.sim.conftest import SimPlace, annotations
 from tests.sim.history import History
 
 FAIL = {"graph": {"onCaptureFailure": "Fail"}}
+RANKS = {"parallelism": {"tensor": 2}}
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ FAILING = (
     Case("killed", "killed:Capturing", "WorkloadAvailable", "False", "OutOfMemory", "spec.resources.limits.memory"),
     Case("dead", "dead:Loading", "WorkloadAvailable", "False", "EngineDied", "--previous; if GPU memory ran out"),
     Case("stuck", "stuck:Loading:1s", "WorkloadAvailable", "False", "EngineStuck", "no progress at Loading"),
+    Case("rank-dead", "dead:Loading", "WorkloadAvailable", "False", "RankDied", "rank 1 of 2 has ended", RANKS),
+    Case("rank-stuck", "stuck:Loading:1s", "WorkloadAvailable", "False", "RankStuck", "check its GPUs for Xid", RANKS),
     Case("setting", "nonsense", "WorkloadAvailable", "False", "SettingInvalid", "'nonsense' is not one of slow, oom"),
     Case(
         "image", "", "WorkloadAvailable", "False", "ImagePullFailed", "correct spec.engine.image",

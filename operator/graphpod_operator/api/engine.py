@@ -322,8 +322,8 @@ class Engine(ApiModel):
     kv_cache_memory: Bytes | None = Field(
         None,
         description=(
-            "Memory for the KV cache, in bytes (a quantity). Default: what is left after the weights and the "
-            "graphs on a GPU; room for maxBatch requests of maxModelLen tokens on a CPU."
+            "Memory for the KV cache of each GPU (rank), in bytes (a quantity). Default: what is left after the "
+            "weights and the graphs on a GPU; room for maxBatch requests of maxModelLen tokens on a CPU."
         ),
     )
     kv_cache_dtype: KvCacheDtype = Field(

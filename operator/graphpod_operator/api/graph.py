@@ -49,7 +49,9 @@ class CaptureBudget(ApiModel):
     """The most that captures may take. The largest sizes are left out until the rest fits, and a decision says so."""
 
     memory: Bytes | None = Field(
-        None, description="Bytes of the graphs of both phases (a quantity). Default: what the ladders take."
+        None,
+        description="Bytes of the graphs of both phases on each GPU (rank), a quantity. "
+        "Default: what the ladders take.",
     )
     time: PositiveDuration | None = Field(
         None, description="Time of the captures of both phases (90s, 5m). Default: what the ladders take."

@@ -336,7 +336,8 @@ def _assumptions(plan: Plan, facts: Facts) -> tuple[str, ...]:
         Unchecked.Model: f"bytes and seconds are those of a model of {weights} weights. With --model-config FILE they "
         "are those of your model, its architecture, context length and memory are checked, and the tokens of the KV "
         "cache are estimated",
-        Unchecked.Node: "default ladders are those of the largest GPUs. With --node gpu=H200,count=1 they are those of "
-        "your GPU, and its attention kernels and memory are checked",
+        Unchecked.Node: "default ladders are those of the largest GPUs. With "
+        f"--node gpu=H200,count={max(1, plan.features.gpus)} they are those of your GPU, and its attention kernels "
+        "and memory are checked",
     }
     return tuple(said[one] for one in _unchecked(plan, facts))

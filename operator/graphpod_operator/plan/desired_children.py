@@ -158,10 +158,6 @@ def _weaker(owner: Owner, pinned: Rendering, memory: CaptureFailures, kept: list
     return capture_fallback.degraded(pinned, memory, owner) if made is None else Rendering.read(made, pinned.policy)
 
 
-_OWN_STEPS = (Reason.FeatureNotBuilt, Reason.ParallelismInvalid)
-"""What stands against a start for these reasons has a step of its own, more exact than the reason's."""
-
-
 def _render(owner: Owner, mark: str) -> tuple[Rendering | Refused, Plan]:
     """What this operator makes of a spec, whose fingerprint is `mark`, and its plan even where it refuses."""
     spec = owner.spec
@@ -172,9 +168,8 @@ def _render(owner: Owner, mark: str) -> tuple[Rendering | Refused, Plan]:
     if obstacles := can_start(config, policy, node=NodeFacts(container_bytes=container_bytes(spec))):
         reason = Reason[obstacles[0].reason]
         alike = (one for one in obstacles if one.reason == reason.name)
-        return Refused(
-            reason, "; ".join(str(one) if reason in _OWN_STEPS else one.what for one in alike), policy
-        ), policy
+        what = "; ".join(str(one) if reason.row.own_step else one.what for one in alike)
+        return Refused(reason, what, policy), policy
     file = EngineFile.of(config)
     body = workload(owner, policy, file.hash)
     return Rendering(mark, file.data, body, policy), policy

@@ -101,6 +101,7 @@ def can_start(
             found.append(Obstacle.of(ExitCode.AttentionUnavailable, what))
     facts = start_facts(config, model, node)
     found += _host_cache(config, node)
+    found += _processes(config, node)
     found += _memory(replace(config, prefill_chunk=chunk_there(plan, facts)), facts, node)
     if (refused := (plan if facts == NOTHING_KNOWN else refine(plan, facts)).refused) is not None:
         found.append(policy_refused(refused))
@@ -366,6 +367,19 @@ def _host_cache(config: EngineConfig, node: NodeFacts) -> Iterator[Obstacle]:
         least = as_quantity(_whole_mebibytes(pool + PROCESS_BYTES))
         step = f"lower it, or raise spec.resources.limits.memory to more than {least}"
         yield Obstacle.of(ExitCode.HostCacheInvalid, what, step)
+
+
+def _processes(config: EngineConfig, node: NodeFacts) -> Iterator[Obstacle]:
+    """Ranks on GPUs against the memory that the container may have: their processes are in it, weights are not."""
+    limit, ranks = node.container_bytes, config.features.ranks
+    if config.features.device is not Device.Cuda or ranks == 1 or limit is None:
+        return
+    if limit < (taken := processes_bytes(ranks)):
+        what = (
+            f"the pod's memory limit of {as_quantity(limit)} leaves nothing for weights: front and {ranks} ranks "
+            f"themselves take at least {as_quantity(taken)} (assumed)"
+        )
+        yield Obstacle.of(ExitCode.WeightsTooLarge, what, "raise spec.resources.limits.memory")
 
 
 def _room_for_weights(config: EngineConfig, model: ModelFacts, cache: int) -> str:

@@ -10,6 +10,8 @@ class GraphError(Exception):
 
     rule: ClassVar[str]
     code: ClassVar[ExitCode]
+    agreed = False
+    """Whether every one of several ranks raises it."""
 
 
 class CaptureFailed(GraphError):

@@ -19,3 +19,8 @@ class StartFailure(Exception):
         code = ExitCode[first.reason]
         alike = [one.what for one in obstacles if one.reason == first.reason]
         return cls(code, "; ".join([*alike, first.step] if first.step else alike))
+
+
+class RankFailed(StartFailure):
+    """A rank failed where it cannot vote: others may wait for it in a collective. What another one met first may be
+    the cause."""

@@ -119,6 +119,8 @@ class CompileCache:
     def as_many(self, name: str, count: int) -> Iterator[None]:
         """Around `count` functions of this `name`. Ranks vote on each, so one with fewer than another, as a stage of
         fewer layers may, votes on as if it had as many."""
+        with self._alike():
+            """A rank that failed before it came here is heard now, not as a number of functions."""
         missing = self._most(count) - count
         yield
         for _ in range(missing):

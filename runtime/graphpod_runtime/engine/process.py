@@ -72,8 +72,9 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
         fatal = Fatal(ExitCode.EngineDied.name, f"{type(error).__name__}: {error}", ExitCode.EngineDied)
         if others is not None:
             fatal = others.cause() or fatal
-            others.abandon()
         link.send([fatal])
+        if others is not None:
+            others.abandon()
         return fatal.code
     finally:
         link.close()
@@ -126,9 +127,9 @@ def _beat(folder: Path, pulse: Pulse, others: Others | None) -> None:
         end.send([pulse.heartbeat()])
         pulse.wait()
     if (fatal := others.wait_for_trouble()) is not None:
-        others.kill()
         end.send([fatal])
         end.close()
+        others.kill()
         os._exit(fatal.code)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 from starlette.types import ASGIApp
 
-from graphpod_policy import ConfigError, ExitCode, ModelFacts, Phase
+from graphpod_policy import ConfigError, ExitCode, ModelFacts
 from graphpod_runtime.front import drain as draining
 from graphpod_runtime.front.access.api_key import ApiKey, ApiKeyInvalid
 from graphpod_runtime.front.access.cors import with_cors
@@ -36,7 +36,7 @@ from graphpod_runtime.front.tracing.settings import TracingSettings
 from graphpod_runtime.front.tracing.traced_app import TracedApp
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.messages import CounterSnapshot, Event, Heartbeat, Warmup
-from graphpod_runtime.wire.report import StartStage, State
+from graphpod_runtime.wire.report import State, captured_after
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -74,8 +74,7 @@ def in_capture(ending: Ending, status: Status) -> Ending:
     code = CAPTURES.get(status.state)
     if not ending.crashed or code is None:
         return ending
-    captured = {stage["name"] for stage in status.report["stages"]}
-    phase = Phase.Decode if StartStage.PrefillCapture.value in captured else Phase.Prefill
+    phase = captured_after([stage["name"] for stage in status.report["stages"]])
     doing = f"capturing {phase}" if code is ExitCode.CaptureFailed else "comparing graphs with uncaptured code"
     return Ending(code, f"while {doing}: {ending.message}")
 

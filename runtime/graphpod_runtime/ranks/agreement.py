@@ -11,7 +11,7 @@ import torch
 import torch.distributed as distributed
 
 from graphpod_runtime.base.errors import CaptureFailed, CaptureOutOfMemory, CompileFailed, GraphError, SelfCheckFailed
-from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.failure import RankFailed
 
 KINDS: tuple[type[GraphError], ...] = (CaptureFailed, CaptureOutOfMemory, CompileFailed, SelfCheckFailed)
 """What ranks hear of each other, in the order of votes; of several in one vote the last of these counts."""
@@ -37,7 +37,8 @@ class Ranks(Protocol):
         """What each rank gives, as many values each, in the order of ranks."""
 
     def agreed(self) -> AbstractContextManager[None]:
-        """A GraphError of one rank within is raised at every rank when all have come to the end."""
+        """A GraphError of one rank within is raised at every rank when all have come to the end, or to that of an
+        inner one: what ranks have agreed on within they do not vote on again."""
 
 
 class Alone:
@@ -60,11 +61,6 @@ class Alone:
 
 
 ALONE = Alone()
-
-
-class RankFailed(StartFailure):
-    """A rank failed where it cannot vote: others may wait for it in a collective. What another one met first may be
-    the cause."""
 
 
 @contextmanager
@@ -107,13 +103,17 @@ class Together:
         try:
             yield
         except GraphError as error:
+            if error.agreed:
+                raise
             own = error
         # Of two that fail alike the lower rank speaks.
         vote = 0 if own is None else (1 + KINDS.index(type(own))) * self.count - self.rank
         if (worst := self.most(vote)) == 0:
             return
         kind, speaker = KINDS[-(-worst // self.count) - 1], -worst % self.count
-        raise kind(self._words(speaker, own)) from own
+        heard = kind(self._words(speaker, own))
+        heard.agreed = True
+        raise heard from own
 
     def _words(self, speaker: int, own: GraphError | None) -> str:
         """The message of the rank that speaks."""

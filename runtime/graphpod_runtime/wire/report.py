@@ -1,5 +1,6 @@
 """What a start reports: the body of GET /warmup, less the pod's own identity."""
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -32,6 +33,11 @@ class StartStage(StrEnum):
     KvSizing = "KvSizing"
     DecodeCapture = "DecodeCapture"
     SelfCheck = "SelfCheck"
+
+
+def captured_after(stages: Container[str]) -> Phase:
+    """The phase whose graphs a start captures when it has these stages behind it."""
+    return Phase.Decode if StartStage.PrefillCapture in stages else Phase.Prefill
 
 
 class SelfCheck(StrEnum):
@@ -216,7 +222,7 @@ class Report:
     @property
     def doing(self) -> str:
         """The state, and in a capture or a check how far it has come, for people."""
-        phase = Phase.Decode if StartStage.PrefillCapture in self.stages else Phase.Prefill
+        phase = captured_after(self.stages)
         one = self.phases[phase]
         match self.state:
             case State.Capturing:

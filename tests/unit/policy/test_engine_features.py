@@ -69,8 +69,8 @@ def test_a_policy_that_is_not_built_is_refused_word_for_word() -> None:
     [
         (Features(lora=("a", "b")), "spec.engine.lora: LoRA adapters (a, b) is not built in this version; "
          "remove the field"),
-        (Features(gpus=2), "spec.resources.limits[nvidia.com/gpu]: several GPUs (2) is not built in this version; "
-         "ask for one for each rank of spec.parallelism.tensor"),
+        (Features(gpus=2), "spec.resources.limits[nvidia.com/gpu]: GPUs without a rank (2) is not built in this "
+         "version; set spec.parallelism.tensor to their number, or ask for one for each rank"),
         (Features(attention=AttentionBackend.Triton), "spec.engine.attention: Triton attention (Triton) is not built "
          "in this version; use one of Auto, Torch, FlashInfer, Fa3"),
         (Features(pipeline=4), "spec.parallelism.pipeline: pipeline parallelism (4) is not built in this version; "
@@ -97,10 +97,10 @@ def test_every_feature_of_the_corpus_is_asked_of_a_row(used: str) -> None:
 
 def test_every_row_can_be_asked_for_and_a_plain_service_asks_for_none() -> None:
     everything = [_asked(changes) for changes in USED.values()]
-    others = {"GPU", "several GPUs", "several nodes", "attention kernels", "Triton attention", "CPU"}
+    others = {"GPU", "GPUs without a rank", "several nodes", "attention kernels", "Triton attention", "CPU"}
     assert {row.name for row in FEATURES} - set().union(*everything) == others
     assert _asked({"device": Device.Cuda, "gpus": 1}) == {"GPU"}
-    assert _asked({"device": Device.Cuda, "gpus": 2}) == {"GPU", "several GPUs"}
+    assert _asked({"device": Device.Cuda, "gpus": 2}) == {"GPU", "GPUs without a rank"}
     assert _asked({"attention": AttentionBackend.Fa3}) == {"attention kernels"}
     assert _asked({"attention": AttentionBackend.Triton}) == {"Triton attention"}
     assert _asked({"nodes": 2}) == {"several nodes"}

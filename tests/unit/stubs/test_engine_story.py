@@ -168,6 +168,15 @@ def test_an_end_has_the_real_engine_s_code_and_first_line(fault, code):
     assert end.line == Ending(code, end.message).line
 
 
+@pytest.mark.parametrize(("fault", "code"), [("dead:Ready", ExitCode.RankDied), ("stuck:Loading", ExitCode.RankStuck)])
+def test_of_several_ranks_one_dies_or_stands_still(fault, code):
+    read = json.loads(CONFIG)
+    read["features"] = {**read.get("features", {}), "tensor": 2}
+    end = tell(json.dumps(read).encode(), fault, SECONDS).end
+    assert end.code == code
+    assert end.line == Ending(code, end.message).line
+
+
 def test_an_engine_that_the_kernel_kills_leaves_no_word():
     end = tell(CONFIG, "killed:Capturing:2s", SECONDS).end
     assert (end.code, end.line) == (137, "")

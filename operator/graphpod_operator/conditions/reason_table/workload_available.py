@@ -103,7 +103,8 @@ ROWS = {
         NEXT_STEP[ExitCode.KvCacheTooLarge], own_step=True,
     ),
     "WeightsTooLarge": stalls(
-        _W, _F, "the weights do not fit into the memory of the GPU or container (exit code 24)", "a pod starts",
+        (*_A, *_W), _F, "the weights do not fit into the memory of the GPU or container (exit code 24), or the memory "
+        "limit is less than the ranks themselves take (Accepted)", "a pod starts",
         NEXT_STEP[ExitCode.WeightsTooLarge], own_step=True,
     ),
     "GpuMissing": stalls(
@@ -120,8 +121,7 @@ ROWS = {
     ),
     "EngineRefused": stalls(
         _W, _F, "the engine does not have a feature the operator planned (exit code 17)", "a pod starts",
-        "change or remove the field that the message names; if it names none, set spec.engine.image to an image of the "
-        "operator's version, or remove it", own_step=True,
+        "change the field it names, or set spec.engine.image to an image of the operator's version",
     ),
     "OutOfMemory": warns(
         _W, _F, "the engine exceeded the container's memory limit, and the kernel killed it", "the pod serves",

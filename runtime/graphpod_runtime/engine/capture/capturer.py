@@ -75,6 +75,8 @@ class Capturer:
                     try:
                         graph_policy.prepare()
                     except CaptureFailed as error:
+                        if error.agreed:
+                            raise
                         raise CaptureFailed(f"model {self.model}, {phase}: {error}") from error
                 capture.prepare_seconds = clock.seconds
                 with capture.pool.capturing():

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from graphpod_policy import EngineConfig, ExitCode
-from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.engine.forward.pass_in_flight import PassInFlight
 from graphpod_runtime.engine.ranks.messages import Land, Launch, Row
 from graphpod_runtime.engine.ranks.others import Others
@@ -16,7 +16,6 @@ from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.start.device import device_of
 from graphpod_runtime.models.stage import loader_of
-from graphpod_runtime.ranks.agreement import RankFailed
 from graphpod_runtime.ranks.connection import connect, disconnect
 from graphpod_runtime.ranks.pipeline import Position
 from graphpod_runtime.wire.messages import Fatal
@@ -94,7 +93,7 @@ class LeadingRunner(Runner):
         self._others, place = others, Position(0, config.features.tensor, config.features.pipeline)
         leave = weakref.finalize(self, _leave, others)
         try:
-            ranks, pipeline = connect(place, others.folder, device_of(config.features.device, 0))
+            ranks, pipeline = connect(place, others.folder, device_of(config.features, 0))
             super().__init__(config, report, started_at, loader_of(place, pipeline), ranks)
         except BaseException:
             others.abandon()
@@ -128,7 +127,8 @@ class LeadingRunner(Runner):
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """RankLost, in a start StartFailure, instead of the error of a collective in which a rank is missing."""
+        """RankLost instead of the error of a collective in which a rank is missing, StartFailure in a start that a rank
+        has ended with words."""
         try:
             yield
         except RankFailed as failure:
@@ -136,6 +136,8 @@ class LeadingRunner(Runner):
             self._others.abandon()
             if trouble is None:
                 raise
+            if trouble.code in (ExitCode.RankDied, ExitCode.RankStuck):
+                raise RankLost(trouble) from failure
             raise StartFailure(ExitCode(trouble.code), trouble.message) from failure
         except StartFailure:
             self._others.abandon()

@@ -73,6 +73,8 @@ class LastWords(msgspec.Struct, frozen=True, tag=True):
 
     rank: int
     fatal: Fatal
+    witness: bool = False
+    """Whether another rank may be the cause, one that could not say so."""
 
 
 Notice = Beat | LastWords

@@ -116,11 +116,14 @@ class Others:
         self.kill()
 
     def kill(self) -> None:
-        """Ends all of them."""
-        for process in self._processes.values():
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+        """Ends all of them; waits for a while, as one that the kernel holds ends later."""
+        alive = [process for process in self._processes.values() if process.poll() is None]
+        for process in alive:
+            process.kill()
+        until = time.monotonic() + LEAVE_SECONDS
+        for process in alive:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - time.monotonic()))
 
     def _watched(self) -> None:
         while not self._left.is_set() and self.trouble is None:
@@ -135,11 +138,10 @@ class Others:
             match notice:
                 case Beat(rank, heart, waits):
                     self._heard[rank], self._stages[rank], self._waits[rank] = time.monotonic(), heart.stage, waits
-                case LastWords(rank, fatal) if self.trouble is None:
+                case LastWords(rank, fatal, witness) if self.trouble is None:
                     # The first words name the cause, unless a rank without words was missed by who spoke.
                     words = Fatal(fatal.reason, f"{self._name(rank)}: {fatal.message}", fatal.code)
-                    killed = fatal.code == ExitCode.EngineDied and self._killed()
-                    self.trouble = killed or words
+                    self.trouble = (self._killed() if witness else None) or words
 
     def _found(self) -> Fatal | None:
         for rank, process in self._processes.items():

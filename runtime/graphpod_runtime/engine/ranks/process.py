@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from graphpod_policy import EngineConfig, ExitCode
-from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.engine.pulse import Pulse
 from graphpod_runtime.engine.ranks.lines import Orders, Voice
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords, Order
@@ -52,11 +52,13 @@ def run(config: EngineConfig, folder: Path, rank: int, make_ready: MakeReady) ->
         while obey(orders.next()):
             pulse.beat("Ready")
     except StartFailure as failure:
-        return _ends(folder, rank, Fatal(failure.reason, failure.message, failure.code))
+        fatal = Fatal(failure.reason, failure.message, failure.code)
+        return _ends(folder, LastWords(rank, fatal, witness=isinstance(failure, RankFailed)))
     except Exception as error:
         log.exception("rank %d cannot go on", rank)
         message = f"{type(error).__name__}: {error}"
-        return _ends(folder, rank, Fatal(ExitCode.EngineDied.name, message, ExitCode.EngineDied))
+        fatal = Fatal(ExitCode.EngineDied.name, message, ExitCode.EngineDied)
+        return _ends(folder, LastWords(rank, fatal, witness=True))
     return ExitCode.Drained
 
 
@@ -72,7 +74,7 @@ def following(config: EngineConfig, folder: Path, rank: int, pulse: Pulse) -> Ob
     from graphpod_runtime.ranks.pipeline import Position
 
     place, began = Position(rank, config.features.tensor, config.features.pipeline), time.time()
-    ranks, pipeline = connect(place, folder, device_of(config.features.device, rank))
+    ranks, pipeline = connect(place, folder, device_of(config.features, rank))
     kind = Runner
     if pipeline is not None:
         pulse.waits_for, kind = (lambda: pipeline.waits_for), StageRunner
@@ -91,11 +93,11 @@ def _beat(folder: Path, rank: int, pulse: Pulse) -> None:
         pulse.wait()
 
 
-def _ends(folder: Path, rank: int, fatal: Fatal) -> int:
+def _ends(folder: Path, words: LastWords) -> int:
     voice = Voice(folder)
-    voice.say(LastWords(rank, fatal))
+    voice.say(words)
     voice.close()
-    return fatal.code
+    return words.fatal.code
 
 
 def _leave_with_the_first() -> None:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import torch
 
-from graphpod_policy import Device, ExitCode
+from graphpod_policy import Device, ExitCode, FeatureConfig
 from graphpod_policy.start.can_start import Obstacle
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.start import memory
@@ -123,9 +123,12 @@ def require_gpus(count: int) -> None:
         raise StartFailure.by(Obstacle.of(ExitCode.GpuMissing, what))
 
 
-def device_of(device: Device, rank: int) -> torch.device:
-    """The GPU of a rank, or the host. StartFailure where there is no such GPU."""
-    return Gpu(rank).device if device is Device.Cuda else Host.device
+def device_of(features: FeatureConfig, rank: int) -> torch.device:
+    """The GPU of a rank, or the host. StartFailure where there are fewer GPUs than ranks."""
+    if features.device is not Device.Cuda:
+        return Host.device
+    require_gpus(features.ranks)
+    return Gpu(rank).device
 
 
 def place_of(device: Device, ranks: Ranks = ALONE) -> Place:

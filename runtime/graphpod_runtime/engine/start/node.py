@@ -1,5 +1,6 @@
 """What an engine sees of its place and its model before the weights are there."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -58,6 +59,14 @@ def node_of(config: EngineConfig, model: ModelFacts | None, gpu: int = 0) -> Nod
     free, total = torch.cuda.mem_get_info(gpu)
     node = NodeFacts(count, torch.cuda.get_device_capability(gpu), total, free, container_bytes=memory.limit_bytes())
     return replace(node, kernels=_kernels(settled(config, model, node)[0], model))
+
+
+def threads_of(config: EngineConfig) -> int | None:
+    """Threads of this process; None: as many as torch takes by itself. Ranks without a number share the processors."""
+    if config.threads is not None or config.features.ranks == 1:
+        return config.threads
+    share = len(os.sched_getaffinity(0)) // config.features.ranks
+    return max(1, min(share, torch.get_num_threads()))
 
 
 def _kernels(config: EngineConfig, model: ModelFacts | None) -> Kernels | None:

@@ -39,7 +39,7 @@ from graphpod_policy.resolution.resolve import chunk_there
 from graphpod_policy.start.can_start import context_too_long, policy_refused
 from graphpod_policy.start.footprint import largest_sizes
 from graphpod_runtime.base.errors import CompileFailed, DeviceFailed
-from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.cache.cells import quantises
 from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.compiled.cache import CompileCache
@@ -60,7 +60,7 @@ from graphpod_runtime.engine.start.drafting.scripted_drafts import script
 from graphpod_runtime.engine.start.host_cache import host_tier
 from graphpod_runtime.engine.start.limits import derived_limits
 from graphpod_runtime.engine.start.measured_limits import MeasuredLimits
-from graphpod_runtime.engine.start.node import model_of, node_of
+from graphpod_runtime.engine.start.node import model_of, node_of, threads_of
 from graphpod_runtime.engine.start.rehearsed_sampling import rehearsed
 from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of, model_facts
 from graphpod_runtime.engine.start.started import Started
@@ -134,13 +134,16 @@ class Starter:
         return self._plan.backend
 
     def run(self) -> Started:
-        """A Ready engine, or StartFailure after a report that says Failed."""
+        """A Ready engine, or StartFailure after a report that says Failed. RankFailed without one: if another rank is
+        the cause, the stage in which this one waited says what failed."""
         try:
             with torch.no_grad():
                 return self._run()
         except DeviceFailed as error:
             failure = StartFailure(error.code, str(error))
             failure.__cause__ = error
+        except RankFailed:
+            raise
         except StartFailure as error:
             failure = error
         self.report.state = State.Failed
@@ -164,8 +167,8 @@ class Starter:
         if Mode.Poison in switches.modes and self._ranks.count > 1:
             what = f"{DEBUG}: poison is of one rank: only the first one knows which pages are free; leave it out"
             raise StartFailure(ExitCode.SettingInvalid, what)
-        if asked.threads is not None:
-            torch.set_num_threads(asked.threads)
+        if (threads := threads_of(asked)) is not None:
+            torch.set_num_threads(threads)
         place = place_of(asked.features.device, self._ranks)
         compiles = self._plan.compile is not CompileMode.Nothing
         with imported_beside(place.device) if compiles else nullcontext(), self._stage(StartStage.Load):

@@ -56,7 +56,7 @@ def test_another_number_of_ranks_is_another_configuration_and_the_old_one_comes_
     ("spec", "reason", "words"),
     [
         (gpus(2, 1), Reason.ParallelismInvalid, "2 ranks for 1 GPUs; set spec.resources.limits[nvidia.com/gpu]: 2"),
-        (gpus(2, 3), Reason.FeatureNotBuilt, "spec.resources.limits[nvidia.com/gpu]: several GPUs (3)"),
+        (gpus(2, 3), Reason.FeatureNotBuilt, "spec.resources.limits[nvidia.com/gpu]: GPUs without a rank (3)"),
         (gpus(2, 2, engine={"quantization": "Fp8"}), Reason.FeatureNotBuilt, "spec.engine.quantization: FP8 weights"),
         (gpus(2, 2, engine={"hostCache": {"size": "4Gi"}}), Reason.FeatureNotBuilt, "spec.engine.hostCache: a host KV"),
         (
@@ -64,6 +64,12 @@ def test_another_number_of_ranks_is_another_configuration_and_the_old_one_comes_
             Reason.FeatureNotBuilt,
             "spec.engine.speculative: speculative decoding with spec.parallelism.tensor 2 is not built in this "
             "version; remove it, or set spec.parallelism.tensor: 1",
+        ),
+        (
+            {"parallelism": {"tensor": 8}, "resources": {"limits": {GPUS: 8, "memory": "1Gi"}}},
+            Reason.WeightsTooLarge,
+            "the pod's memory limit of 1Gi leaves nothing for weights: front and 8 ranks themselves take at least "
+            "2304Mi (assumed); raise spec.resources.limits.memory",
         ),
         ({"parallelism": {"pipeline": 2}}, Reason.FeatureNotBuilt, "spec.parallelism.pipeline: pipeline parallelism"),
         ({"parallelism": {"expert": 2}}, Reason.FeatureNotBuilt, "spec.parallelism.expert: expert parallelism"),

@@ -45,8 +45,8 @@ class Order(msgspec.Struct, frozen=True):
     """As `others.SILENT_SECONDS`."""
     unwarmed: int = 0
     """A rank that cannot run its code before captures, where the others do, as on GPUs."""
-    uncompilable: bool = False
-    """No rank has a compiler."""
+    uncompilable: tuple[int, ...] = ()
+    """These ranks have no compiler."""
     as_written: bool = False
     """What is compiled runs as it was written."""
 
@@ -126,6 +126,8 @@ class Forked:
 
 def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     """In a fork, the first rank; it forks the others."""
+    import torch.distributed as distributed
+
     from graphpod_runtime.base.failure import StartFailure
     from graphpod_runtime.compiled import cache
     from graphpod_runtime.engine.capture.debug import DEBUG, FAULT
@@ -169,14 +171,16 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         (folder,) = folders()
         os._exit(process.run(config, folder, rank, process.following))
 
-    def no_compiler(*arguments: object) -> NoReturn:
-        raise KeyError("no working C++ compiler")
+    def compiled(*arguments: object) -> None:
+        # Of the others nothing is run: all ranks hear of these first.
+        if distributed.get_rank() in order.uncompilable:
+            raise KeyError("no working C++ compiler")
 
     def out_of_memory(pool: RecorderPool, code: object) -> NoReturn:
         raise MemoryError("before the first collective")
 
     if order.uncompilable:
-        cache.write_package = no_compiler
+        cache.CompileCache._run = compiled  # type: ignore[assignment,method-assign]
     if order.as_written:
         cache.CompileCache._run = run_as_written  # type: ignore[method-assign]
     if order.unwarmed:

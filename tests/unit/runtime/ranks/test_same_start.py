@@ -1,18 +1,18 @@
 """What ranks do alike at a start though each measures for itself, and how one that cannot ends all of them."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as distributed
 from torch import Tensor
 
 from graphpod_policy import ExitCode, Policy
-from graphpod_runtime.base.errors import CaptureOutOfMemory, CompileFailed, GraphError
-from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.errors import CaptureFailed, CaptureOutOfMemory, CompileFailed, GraphError
+from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.cache.kv import cache_dtype, page_bytes
 from graphpod_runtime.compiled.cache import CompileCache
@@ -20,44 +20,53 @@ from graphpod_runtime.compiled.source_comparison import COUNTS, MANY_ON_CPU, pro
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start import kv_sizing
 from graphpod_runtime.engine.start.device import Host, SharedPlace
-from graphpod_runtime.ranks.agreement import ALONE, RankFailed, computing_together
+from graphpod_runtime.ranks import collectives
+from graphpod_runtime.ranks.agreement import ALONE, Together, computing_together
+from graphpod_runtime.ranks.collectives import sum_of_ranks, working_alike
 from tests.unit.runtime.conftest import engine_config
 
 FREE = 2_000_000
 
 
-class Thread:
+class Meeting:
+    """Where two ranks in threads vote."""
+
+    def __init__(self, ranks: int = 2) -> None:
+        self.barrier = threading.Barrier(ranks)
+        self.said = [0, 0]
+        self.words = ""
+
+
+class Thread(Together):
     """One of two ranks in threads."""
 
-    count = 2
-
-    def __init__(self, rank: int, meeting: threading.Barrier, said: list[int]) -> None:
-        self.rank, self._meeting, self._said = rank, meeting, said
+    def __init__(self, rank: int, meeting: Meeting) -> None:
+        super().__init__(rank, 2, None)
+        self._meeting = meeting
         self.votes = 0
-
-    def least(self, value: int) -> int:
-        return -self.most(-value)
 
     def most(self, value: int) -> int:
         self.votes += 1
-        self._said[self.rank] = value
-        self._meeting.wait(10)
-        most = max(self._said)
-        self._meeting.wait(10)
+        self._meeting.said[self.rank] = value
+        self._meeting.barrier.wait(10)
+        most = max(self._meeting.said)
+        self._meeting.barrier.wait(10)
         return most
 
-    def gathered(self, values: Sequence[int]) -> list[list[int]]:
-        raise NotImplementedError("no start of these tests ends")
+    def _words(self, speaker: int, own: GraphError | None) -> str:
+        if speaker == self.rank:
+            self._meeting.words = f"rank {self.rank}: {own}"
+        self._meeting.barrier.wait(10)
+        return self._meeting.words
 
-    @contextmanager
-    def agreed(self) -> Iterator[None]:
-        own: GraphError | None = None
-        try:
-            yield
-        except GraphError as error:
-            own = error
-        if self.most(int(own is not None)):
-            raise own or CompileFailed("the other rank")
+
+def in_threads(one: Callable[[int], None]) -> None:
+    """Runs it as each of two ranks."""
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
 
 
 class Gpu(Host):
@@ -85,19 +94,16 @@ def test_ranks_have_the_same_pages_though_their_drivers_take_different_memory(ll
     shape: ModelShape = runner.engine.model.shape
     config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, kv_cache_bytes=None)
     page = page_bytes(shape, config.page_size, cache_dtype(config))
-    meeting, said, made = threading.Barrier(2), [0, 0], [0, 0]
-    ranks = [Thread(rank, meeting, said) for rank in range(2)]
+    meeting, made = Meeting(), [0, 0]
+    ranks = [Thread(rank, meeting) for rank in range(2)]
 
-    def size(rank: int, decode_bytes: int, more: int) -> None:
+    def size(rank: int) -> None:
+        decode_bytes, more = ((500_000, 0), (700_000, 3 * page))[rank]
         gpu = Gpu(page, more)
         place = SharedPlace(gpu, ranks[rank])
         made[rank] = kv_sizing.cache(config, 8, shape, place, gpu.allocate, lambda: None, decode_bytes, {}, ranks[rank])
 
-    threads = [threading.Thread(target=size, args=each) for each in ((0, 500_000, 0), (1, 700_000, 3 * page))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    in_threads(size)
     assert made[0] == made[1] > 0
     assert made[0] * page <= FREE - 700_000 - 3 * page
     assert ranks[0].votes == ranks[1].votes
@@ -106,7 +112,7 @@ def test_ranks_have_the_same_pages_though_their_drivers_take_different_memory(ll
 def test_one_of_several_that_fails_among_collectives_ends_its_start_by_name() -> None:
     with pytest.raises(CaptureOutOfMemory), computing_together(ALONE):
         raise CaptureOutOfMemory("full")
-    second = Thread(1, threading.Barrier(2), [0, 0])
+    second = Thread(1, Meeting())
     with pytest.raises(RankFailed, match=r"rank 1 of 2 .*: full") as caught, computing_together(second):
         raise CaptureOutOfMemory("full")
     assert caught.value.code is ExitCode.CaptureOutOfMemory
@@ -122,11 +128,11 @@ def test_a_function_that_a_rank_cannot_compile_no_rank_has_and_none_is_left_wait
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: tuple[int, ...]
 ) -> None:
     """So that all of them go on uncompiled."""
-    meeting, said = threading.Barrier(2), [0, 0]
+    meeting, ready = Meeting(), list[str]()
     raised: dict[int, str] = {}
 
     def one(rank: int) -> None:
-        ranks, ready = Thread(rank, meeting, said), list[str]()
+        ranks = Thread(rank, meeting)
         together = partial(computing_together, ranks)
         cache = CompileCache(tmp_path, torch.device("cpu"), ready.append, ranks.agreed, together)
         monkeypatch.setattr(
@@ -136,26 +142,61 @@ def test_a_function_that_a_rank_cannot_compile_no_rank_has_and_none_is_left_wait
             cache.code("twice", "twice", twice, (torch.zeros(2, 8),), (0,))
         except CompileFailed as error:
             raised[rank] = str(error)
-        assert ready == []
 
     def fails(*arguments: object) -> None:
         raise KeyError("no compiler")
 
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    own = "twice cannot be compiled: KeyError: 'no compiler'"
-    assert raised == {rank: own if rank in failing else "the other rank" for rank in range(2)}
+    in_threads(one)
+    said = f"rank {failing[0]}: twice cannot be compiled: KeyError: 'no compiler'"
+    assert raised == {0: said, 1: said}
+    assert ready == []
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_ranks_that_have_agreed_within_do_not_vote_again_wherever_one_of_them_failed(within: bool) -> None:
+    """A trace fails before the piece in which the others vote: votes would be off by one from then on."""
+    meeting, raised = Meeting(), dict[int, str]()
+    ranks = [Thread(rank, meeting) for rank in range(2)]
+
+    def prepare(rank: int) -> None:
+        if rank == 1 and not within:
+            raise CaptureFailed("no trace")
+        with ranks[rank].agreed():
+            if rank == 1:
+                raise CaptureFailed("no piece")
+
+    def one(rank: int) -> None:
+        try:
+            with ranks[rank].agreed():
+                prepare(rank)
+        except CaptureFailed as error:
+            raised[rank] = str(error)
+
+    in_threads(one)
+    said = "rank 1: no piece" if within else "rank 1: no trace"
+    assert raised == {0: said, 1: said}
+    assert [rank.votes for rank in ranks] == [1, 1]
+
+
+def test_ranks_that_work_alike_exchange_nothing_on_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(distributed, "all_reduce", lambda tensor, **more: asked.append(tensor.device.type))
+    x = torch.ones(2, 2)
+    with working_alike(ALONE):
+        assert collectives._silent == {"cpu", "cuda"}
+        sum_of_ranks(x)
+    assert asked == []
+    sum_of_ranks(x)
+    assert asked == ["cpu"]
 
 
 def test_a_stage_of_fewer_pieces_votes_as_often_as_one_of_more(tmp_path: Path) -> None:
     ranks, ended = list[Thread](), list[int]()
-    meeting, said = threading.Barrier(2), [0, 0]
+    meeting = Meeting()
 
-    def one(rank: int, pieces: int) -> None:
-        ranks.append(own := Thread(rank, meeting, said))
+    def one(rank: int) -> None:
+        pieces = (3, 1)[rank]
+        ranks.append(own := Thread(rank, meeting))
         alike, together = own.agreed, partial(computing_together, own)
 
         def ready(name: str) -> None:
@@ -168,13 +209,9 @@ def test_a_stage_of_fewer_pieces_votes_as_often_as_one_of_more(tmp_path: Path) -
                 cache.code("twice", "twice", twice, (torch.zeros(2, 8),), (0,))
         ended.append(rank)
 
-    threads = [threading.Thread(target=one, args=arguments) for arguments in ((0, 3), (1, 1))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    in_threads(one)
     assert sorted(ended) == [0, 1]
-    assert ranks[0].votes == ranks[1].votes == 10
+    assert ranks[0].votes == ranks[1].votes == 11
 
 
 def test_a_function_that_fails_where_ranks_compute_together_ends_the_start(
@@ -185,7 +222,7 @@ def test_a_function_that_fails_where_ranks_compute_together_ends_the_start(
     def fails(given: list[Tensor]) -> None:
         raise KeyError("no kernel")
 
-    ranks = Thread(1, threading.Barrier(1), [0, 0])
+    ranks = Thread(1, Meeting(1))
     cache = CompileCache(tmp_path, torch.device("cpu"), together=partial(computing_together, ranks))
     monkeypatch.setattr(cache, "_run", lambda *arguments: fails)
     with pytest.raises(RankFailed, match=r"rank 1 of 2 .*: twice cannot be compiled: KeyError") as caught:

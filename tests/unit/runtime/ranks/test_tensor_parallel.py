@@ -80,12 +80,12 @@ def test_ranks_without_a_compiler_go_on_uncompiled_or_end_the_start_as_one_rank_
 ) -> None:
     changes: dict[str, Any] = {"compile": CompileMode.Inductor}
     asked = config(smollm2, Policy.Breakable, Policy.Full, tensor=3, **changes)
-    found = ranks.answer(asked, GREEDY, uncompilable=True)
+    found = ranks.answer(asked, GREEDY, uncompilable=(0, 1, 2))
     assert found.failure.startswith("CompileFailed: ")
     assert "rank 0: before cannot be compiled: KeyError: 'no working C++ compiler'" in found.failure
     changes["on_capture_failure"] = OnCaptureFailure.Degrade
     asked = config(smollm2, Policy.Breakable, Policy.Full, tensor=3, **changes)
-    found = ranks.answer(asked, GREEDY, uncompilable=True)
+    found = ranks.answer(asked, GREEDY, uncompilable=(2,))
     assert not found.failure
     assert found.graphs == {"prefill": ("Breakable", 2, "Passed"), "decode": ("Full", 2, "Passed")}
     assert found.rules.count("CompileFailed") == 2
