@@ -4,6 +4,8 @@ Few pairs of a token and a chosen expert gather the matrices of their experts. M
 together: that is experts / chosen times the arithmetic, and reads each matrix once.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
@@ -40,6 +42,30 @@ def _experts(x: Tensor, gate_up: Tensor, down: Tensor, choices: Tensor, weights:
     return form(x, gate_up, down, choices, weights, activation)
 
 
+def _every_expert(
+    x: Tensor, gate_up: Tensor, down: Tensor, choices: Tensor, weights: Tensor, activation: Activation
+) -> Tensor:
+    def of_expert(expert: int) -> Tensor:
+        return functional.linear(gated(activation, functional.linear(x, gate_up[expert])), down[expert])
+
+    return every_expert(x, choices, weights, gate_up.shape[0], of_expert)
+
+
+def every_expert(
+    x: Tensor, choices: Tensor, weights: Tensor, experts: int, of_expert: Callable[[int], Tensor]
+) -> Tensor:
+    """What the chosen experts make of x [tokens, hidden], as `plain_experts`. `of_expert` makes [tokens, hidden] of
+    every token by one of `experts`; `choices`, `weights` [tokens, chosen].
+    """
+    total = torch.zeros_like(x, dtype=torch.float32)
+    for expert in range(experts):
+        chosen = choices == expert
+        weight = (weights * chosen).sum(-1, keepdim=True)
+        # Not multiplied by 0: an expert that no token chose may overflow.
+        total += torch.where(chosen.any(-1, keepdim=True), of_expert(expert) * weight, 0.0)
+    return total.to(x.dtype)
+
+
 def _gathered(
     x: Tensor, gate_up: Tensor, down: Tensor, choices: Tensor, weights: Tensor, activation: Activation
 ) -> Tensor:
@@ -52,19 +78,6 @@ def _gathered(
         parts.append(torch.bmm(down[experts], gated(activation, wide)[:, :, None])[:, :, 0])
     made = torch.cat(parts).view(tokens, chosen, -1).float()
     return made.mul_(weights[:, :, None]).sum(1).to(x.dtype)
-
-
-def _every_expert(
-    x: Tensor, gate_up: Tensor, down: Tensor, choices: Tensor, weights: Tensor, activation: Activation
-) -> Tensor:
-    total = torch.zeros_like(x, dtype=torch.float32)
-    for expert in range(gate_up.shape[0]):
-        chosen = choices == expert
-        weight = (weights * chosen).sum(-1, keepdim=True)
-        made = functional.linear(gated(activation, functional.linear(x, gate_up[expert])), down[expert])
-        # Not multiplied by 0: an expert that did not choose a row may overflow.
-        total += torch.where(chosen.any(-1, keepdim=True), made * weight, 0.0)
-    return total.to(x.dtype)
 
 
 @torch.library.register_fake("graphpod::plain_experts")

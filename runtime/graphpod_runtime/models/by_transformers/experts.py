@@ -5,9 +5,10 @@ there are choices. More tokens pass every expert, and what was not chosen is mul
 expert's result, for experts / choices times the arithmetic.
 """
 
-import torch
 from torch import Tensor, nn
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, batched_mm_experts_forward
+
+from graphpod_runtime.kernels.mixture.plain_experts import every_expert
 
 NAME = "graphpod"
 """Of these experts among theirs."""
@@ -20,13 +21,13 @@ def _experts(module: nn.Module, hidden_states: Tensor, top_k_index: Tensor, top_
 
 def _every_expert(module: nn.Module, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
     """[tokens, hidden], [tokens, choices], [tokens, choices] -> [tokens, hidden]"""
-    result = torch.zeros_like(hidden_states, dtype=torch.float32)
-    for expert in range(module.num_experts):
-        chosen = top_k_index == expert
-        weight = (top_k_weights * chosen).sum(-1, keepdim=True)
-        # Not multiplied by 0: an expert that no token chose may overflow.
-        result += torch.where(chosen.any(-1, keepdim=True), _of_expert(module, expert, hidden_states) * weight, 0.0)
-    return result.to(hidden_states.dtype)
+    return every_expert(
+        hidden_states,
+        top_k_index,
+        top_k_weights,
+        module.num_experts,
+        lambda expert: _of_expert(module, expert, hidden_states),
+    )
 
 
 def _of_expert(module: nn.Module, expert: int, hidden: Tensor) -> Tensor:
