@@ -43,6 +43,7 @@ BESIDE: dict[str, Any] = {
     "spec.model.sha256": {"uri": "https://host/model.tar", "cache": {"size": "1Gi"}},
     "spec.monitoring.labels": {"enabled": True},
     "spec.parallelism.tensor": {"expert": 1},
+    "spec.parallelism.pipeline": {"expert": 1},
 }
 """What a field needs beside it."""
 

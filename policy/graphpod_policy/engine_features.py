@@ -55,8 +55,8 @@ FEATURES: tuple[Feature, ...] = (
         "GPUs without a rank",
         "spec.resources.limits[nvidia.com/gpu]",
         False,
-        lambda f: f.gpus > f.tensor * f.pipeline and f.gpus,
-        instead="set spec.parallelism.tensor to their number, or ask for one for each rank",
+        lambda f: f.gpus > f.tensor * f.pipeline and f"{f.gpus} GPUs, {f.tensor * f.pipeline} ranks",
+        instead="set spec.parallelism so that tensor times pipeline is their number, or ask for a GPU for each rank",
     ),
     Feature("speculative decoding", "spec.engine.speculative", True, lambda f: f.speculative),
     Feature(
@@ -117,9 +117,8 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         "pipeline parallelism",
         "spec.parallelism.pipeline",
-        False,
+        True,
         lambda f: f.pipeline > 1 and f.pipeline,
-        in_engine=True,
     ),
     Feature("several nodes", "spec.parallelism.nodes", False, lambda f: f.nodes > 1 and f.nodes),
     Feature(

@@ -385,9 +385,15 @@ class Parallelism(ApiModel):
         ge=1,
         le=64,
         description="Devices one layer is split over, all in one pod; nvidia.com/gpu in resources.limits has the same "
-        "number. It must divide the model's heads, MLP columns and vocabulary. Default: 1.",
+        "number, or that times pipeline. It must divide the model's heads, MLP columns and vocabulary. Default: 1.",
     )
-    pipeline: Integer = Field(1, ge=1, le=64, description="Stages the layers are split into. Default: 1.")
+    pipeline: Integer = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Stages the layers are split into, all in one pod; nvidia.com/gpu in resources.limits is tensor "
+        "times this number. It is at most the model's layers, and need not divide them. Default: 1.",
+    )
     data: Integer = Field(1, ge=1, le=64, description="Ranks of data-parallel attention. Default: 1.")
     expert: Integer = Field(1, ge=1, le=256, description="Devices the experts are spread over. Default: 1.")
     context: Integer = Field(1, ge=1, le=64, description="Parts one sequence is split into. Default: 1.")
@@ -404,3 +410,8 @@ class Parallelism(ApiModel):
     symmetric_memory: Boolean = Field(
         False, description="Collectives over memory that every device addresses alike. Default: false."
     )
+
+    @property
+    def ranks(self) -> int:
+        """Processes of one replica, each with a device of its own."""
+        return self.tensor * self.pipeline

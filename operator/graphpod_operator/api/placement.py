@@ -51,7 +51,7 @@ class Resources(ApiModel):
     limits: _ResourceMap = Field(
         {},
         description="Most a pod may use, as in a container; nvidia.com/gpu requests GPUs, as many as "
-        "parallelism.tensor (parts of one, and chips of other vendors, are refused). Default: no limit.",
+        "parallelism.tensor times pipeline (parts of one, and chips of other vendors, are refused). Default: no limit.",
     )
     shared_memory: Bytes = Field(
         "1Gi",

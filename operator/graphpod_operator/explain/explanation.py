@@ -224,11 +224,11 @@ def _draft(config: EngineConfig, model: ModelFacts | None) -> tuple[str, ...]:
 
 def _ranks(config: EngineConfig) -> tuple[str, ...]:
     """That ranks on a CPU are there to try them."""
-    if config.features.tensor == 1 or config.features.device is Device.Cuda:
+    if config.features.ranks == 1 or config.features.device is Device.Cuda:
         return ()
     return (
-        f"spec.parallelism.tensor {config.features.tensor} without nvidia.com/gpu in spec.resources.limits: the ranks "
-        "are processes of one container, which share its processors and memory. It makes nothing faster",
+        f"spec.parallelism: {config.features.ranks} ranks without nvidia.com/gpu in spec.resources.limits: they are "
+        "processes of one container, which share its processors and memory. It makes nothing faster",
     )
 
 
@@ -320,7 +320,7 @@ def _free_bytes(spec: Spec) -> int | None:
     limit = container_bytes(spec)
     if limit is None or resolver_input.wants_gpu(spec):
         return None
-    ranks = spec.parallelism.tensor
+    ranks = spec.parallelism.ranks
     return max(0, limit - processes_bytes(ranks)) // ranks
 
 

@@ -6,7 +6,7 @@ so that none of them can drift. Pure and total: what is not known stands against
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphpod_policy import limits
 from graphpod_policy.attention import Choice, Work, attention_for, built_ahead
@@ -22,9 +22,8 @@ from graphpod_policy.enums import (
     Quantization,
     SpeculativeMethod,
 )
-from graphpod_policy.exit_codes import NEXT_STEP, ExitCode
+from graphpod_policy.exit_codes import ExitCode
 from graphpod_policy.facts import NOTHING_KNOWN, Facts, ModelFacts
-from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_policy.node import NOWHERE, PROCESS_BYTES, Capability, NodeFacts, processes_bytes
 from graphpod_policy.plan import Decision, Plan
 from graphpod_policy.resolution.resolve import chunk_there, refine
@@ -38,33 +37,13 @@ from graphpod_policy.start.footprint import (
     pages_of,
     weights_bytes,
 )
+from graphpod_policy.start.obstacle import SUSPENDED, Obstacle
+from graphpod_policy.start.parallelism import gpus_missing, indivisible, not_by_ranks, processes_too_large
 from graphpod_policy.units import as_quantity, size
 
 MIB = 1 << 20
 FP8_PRODUCTS: Capability = (8, 9)
 """The first GPUs that multiply FP8."""
-SUSPENDED = "Suspended"
-"""The reason of a service that is to have no pods; no engine ends by it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Obstacle:
-    """One thing that stands against a start. `reason` is the word of conditions and exit codes, `what` has no next
-    step, `step` is that. `code`: the engine ends by it.
-    """
-
-    reason: str
-    what: str
-    step: str
-    code: ExitCode | None
-
-    @classmethod
-    def of(cls, code: ExitCode, what: str, step: str = "") -> "Obstacle":
-        """One that an engine ends by; `step` where it is more exact than the code's."""
-        return cls(code.name, what, step or NEXT_STEP.get(code, ""), code)
-
-    def __str__(self) -> str:
-        return f"{self.what}; {self.step}" if self.step else self.what
 
 
 def can_start(
@@ -78,11 +57,11 @@ def can_start(
     found = [
         Obstacle.of(ExitCode.FeatureNotBuilt, row.message) for row in not_built(plan.features, plan.request, pods=False)
     ]
-    found += _gpus(config, node)
+    found += gpus_missing(config, node)
     if model is not None and model.not_built is not None:
         found.append(Obstacle.of(ExitCode.ModelUnsupported, f"{config.model.name}: {model.not_built}"))
-    found += _parallelism(config, model)
-    found += _not_by_ranks(config, model)
+    found += indivisible(config, model)
+    found += not_by_ranks(config, model)
     found += context_too_long(config, model)
     if model is not None and (misfit := draft_misfit(config, model)) is not None:
         found.append(misfit)
@@ -101,7 +80,7 @@ def can_start(
             found.append(Obstacle.of(ExitCode.AttentionUnavailable, what))
     facts = start_facts(config, model, node)
     found += _host_cache(config, node)
-    found += _processes(config, node)
+    found += processes_too_large(config, node)
     found += _memory(replace(config, prefill_chunk=chunk_there(plan, facts)), facts, node)
     if (refused := (plan if facts == NOTHING_KNOWN else refine(plan, facts)).refused) is not None:
         found.append(policy_refused(refused))
@@ -127,86 +106,6 @@ def start_facts(config: EngineConfig, model: ModelFacts | None, node: NodeFacts)
     left = node.free_bytes - weights_bytes(config, model) - host_tier_bytes(config) - kept_states_bytes(config, known)
     free = capture_room(config, known, max(0, left))
     return replace(known, free_bytes=free)
-
-
-def _gpus(config: EngineConfig, node: NodeFacts) -> Iterator[Obstacle]:
-    wanted = max(1, config.features.gpus)
-    if config.features.device is Device.Cuda and node.gpus is not None and node.gpus < wanted:
-        yield Obstacle.of(ExitCode.GpuMissing, f"a pod requests {wanted} GPUs, and {node.gpus} are available")
-
-
-def _parallelism(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
-    spread = config.features
-    ranks, gpus = spread.tensor * spread.pipeline, max(1, spread.gpus * spread.nodes)
-    problems = []
-    if gpus % ranks and spread.device is Device.Cuda:
-        yield Obstacle.of(
-            ExitCode.ParallelismInvalid,
-            f"spec.parallelism: tensor {spread.tensor} and pipeline {spread.pipeline} make {ranks} ranks for {gpus} "
-            "GPUs",
-            f"set spec.resources.limits[nvidia.com/gpu]: {-(-ranks // spread.nodes)}, a GPU for each rank",
-        )
-    if spread.expert > 1 and spread.tensor % spread.expert and spread.expert % spread.tensor:
-        problems.append(f"expert {spread.expert} and tensor {spread.tensor}: neither divides the other")
-    if model is not None:
-        for count, name, parts, size in (
-            (model.heads, "attention heads", "tensor", spread.tensor),
-            (model.intermediate, "columns of an MLP", "tensor", spread.tensor),
-            (model.vocab, "tokens of the vocabulary", "tensor", spread.tensor),
-            (model.experts, "experts", "expert", spread.expert),
-        ):
-            if count % size:
-                problems.append(f"{parts} {size} does not divide {count} {name}")
-        if model.kv_heads % spread.tensor and spread.tensor % model.kv_heads:
-            problems.append(f"tensor {spread.tensor} and {model.kv_heads} key-value heads: neither divides the other")
-        if model.layers < spread.pipeline:
-            problems.append(f"pipeline {spread.pipeline} has more stages than the model has layers ({model.layers})")
-        if spread.expert > 1 and not model.experts:
-            problems.append(f"expert {spread.expert}, and the model has no experts")
-    for problem in problems:
-        yield Obstacle.of(ExitCode.ParallelismInvalid, f"spec.parallelism: {problem}")
-
-
-def _not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
-    """What several ranks do not have yet."""
-    features, fp8 = config.features, model is not None and bool(model.fp8_weights)
-    row = None if model is None else ARCHITECTURES.get(model.architecture)
-    if features.ranks == 1:
-        return
-    each = ("tensor", features.tensor), ("pipeline", features.pipeline)
-    spread = {f"spec.parallelism.{name}": count for name, count in each if count > 1}
-    for asked, field, what, instead in (
-        (features.speculative, "spec.engine.speculative", "speculative decoding", "remove it"),
-        (features.host_cache_bytes, "spec.engine.hostCache", "a host KV cache", "remove it"),
-        (features.quantization is Quantization.Fp8 or fp8, "spec.engine.quantization", "FP8 weights", "use plain ones"),
-        (
-            model is not None and model.path is ModelPath.Transformers,
-            "spec.model",
-            "a model that transformers computes",
-            "serve one of our own families",
-        ),
-        (
-            row is not None and row.mixture is not None,
-            "spec.model",
-            "a mixture of experts",
-            "serve a dense family",
-        ),
-    ):
-        if asked:
-            several = " and ".join(f"{name} {count}" for name, count in spread.items())
-            alone = " and ".join(f"{name}: 1" for name in spread)
-            yield Obstacle.of(
-                ExitCode.FeatureNotBuilt,
-                f"{field}: {what} with {several} is not built in this version",
-                f"{instead}, or set {alone}",
-            )
-    if row is not None and row.mixture is None and not row.divides and features.tensor > 1:
-        what = "a family whose checkpoints fuse, reorder or normalise several heads together"
-        yield Obstacle.of(
-            ExitCode.FeatureNotBuilt,
-            f"spec.model: {what} with spec.parallelism.tensor {features.tensor} is not built in this version",
-            "serve another family, or set spec.parallelism.tensor: 1",
-        )
 
 
 def context_too_long(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
@@ -367,19 +266,6 @@ def _host_cache(config: EngineConfig, node: NodeFacts) -> Iterator[Obstacle]:
         least = as_quantity(_whole_mebibytes(pool + PROCESS_BYTES))
         step = f"lower it, or raise spec.resources.limits.memory to more than {least}"
         yield Obstacle.of(ExitCode.HostCacheInvalid, what, step)
-
-
-def _processes(config: EngineConfig, node: NodeFacts) -> Iterator[Obstacle]:
-    """Ranks on GPUs against the memory that the container may have: their processes are in it, weights are not."""
-    limit, ranks = node.container_bytes, config.features.ranks
-    if config.features.device is not Device.Cuda or ranks == 1 or limit is None:
-        return
-    if limit < (taken := processes_bytes(ranks)):
-        what = (
-            f"the pod's memory limit of {as_quantity(limit)} leaves nothing for weights: front and {ranks} ranks "
-            f"themselves take at least {as_quantity(taken)} (assumed)"
-        )
-        yield Obstacle.of(ExitCode.WeightsTooLarge, what, "raise spec.resources.limits.memory")
 
 
 def _room_for_weights(config: EngineConfig, model: ModelFacts, cache: int) -> str:

@@ -32,20 +32,20 @@ MARGIN = 0.1
 """Part of the free memory that the KV cache leaves alone: front, sockets, allocator fragmentation."""
 
 
-def weights_bytes(config: EngineConfig, model: ModelFacts) -> int:
+def weights_bytes(config: EngineConfig, model: ModelFacts, stage: int = 0) -> int:
     """Weights on one device, those of its draft model among them; a byte for each that is in FP8 in the checkpoint or
-    becomes so when it is loaded."""
+    becomes so when it is loaded. Of a pipeline those of `stage`: no other has more than the first."""
     spread = config.features
-    params = model.params if spread.pipeline == 1 else _stage_params(model, spread.pipeline)
+    params = model.params if spread.pipeline == 1 else _stage_params(model, spread.pipeline, stage)
     own = (params * DTYPE_BYTES[config.element] - fp8_savings(config, model)) // spread.tensor
     return own if model.draft is None else own + weights_bytes(config, model.draft)
 
 
-def _stage_params(model: ModelFacts, stages: int) -> int:
-    """Of the first stage of a pipeline: its layers and the embedding. No other has more: the last has the head."""
+def _stage_params(model: ModelFacts, stages: int, stage: int) -> int:
+    """Of one stage of a pipeline: its layers, at the first one the embedding, at the last one the head."""
     table, layers = model.vocab * model.hidden, stage_layers(model.layers, stages)
     of_layers = (model.params - table * (1 if model.tied else 2)) // model.layers
-    return table + layers[0] * of_layers
+    return layers[stage] * of_layers + (table if stage in (0, stages - 1) else 0)
 
 
 def fp8_savings(config: EngineConfig, model: ModelFacts) -> int:
@@ -63,12 +63,12 @@ def pages_of(config: EngineConfig, tokens: int) -> int:
     return -(-tokens // config.page_size)
 
 
-def page_bytes(config: EngineConfig, model: ModelFacts) -> int:
-    """One page on one device: keys and values of every layer that it has, those of a draft model, too. Of the stages
-    of a pipeline that with most layers counts: all have the same number of pages."""
+def page_bytes(config: EngineConfig, model: ModelFacts, stage: int = 0) -> int:
+    """One page on one device: keys and values of every layer that it has, those of a draft model, too. Of a pipeline
+    those of `stage`: all have the same number of pages, and the first one has most layers."""
     element = 1 if config.features.kv_cache_dtype is KvCacheDtype.Fp8 else DTYPE_BYTES[config.element]
     kv_heads = max(1, model.kv_heads // config.features.tensor)
-    layers = stage_layers(model.layers, config.features.pipeline)[0]
+    layers = stage_layers(model.layers, config.features.pipeline)[stage]
     own = 2 * layers * config.page_size * kv_heads * model.head_dim * element
     return own if model.draft is None else own + page_bytes(config, model.draft)
 

@@ -161,7 +161,7 @@ def test_the_longest_allowed_name_and_ladder_are_accepted(door: Door) -> None:
         ({"engine": {"speculative": {"method": "Mtp"}}}, "spec.engine.speculative"),
         ({"engine": {"cpuOffload": {"size": "1Gi"}}}, "spec.engine.cpuOffload"),
         ({"engine": {"lora": [{"name": "a", "uri": "pvc://c/a"}]}}, "spec.engine.lora"),
-        ({"parallelism": {"pipeline": 2}}, "spec.parallelism.pipeline"),
+        ({"parallelism": {"nodes": 2}}, "spec.parallelism.nodes"),
         (
             {"parallelism": {"tensor": 2}, "engine": {"quantization": "Fp8"}},
             "FP8 weights with spec.parallelism.tensor 2",

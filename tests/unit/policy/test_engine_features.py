@@ -69,11 +69,12 @@ def test_a_policy_that_is_not_built_is_refused_word_for_word() -> None:
     [
         (Features(lora=("a", "b")), "spec.engine.lora: LoRA adapters (a, b) is not built in this version; "
          "remove the field"),
-        (Features(gpus=2), "spec.resources.limits[nvidia.com/gpu]: GPUs without a rank (2) is not built in this "
-         "version; set spec.parallelism.tensor to their number, or ask for one for each rank"),
+        (Features(gpus=2), "spec.resources.limits[nvidia.com/gpu]: GPUs without a rank (2 GPUs, 1 ranks) is not "
+         "built in this version; set spec.parallelism so that tensor times pipeline is their number, or ask for a GPU "
+         "for each rank"),
         (Features(attention=AttentionBackend.Triton), "spec.engine.attention: Triton attention (Triton) is not built "
          "in this version; use one of Auto, Torch, FlashInfer, Fa3"),
-        (Features(pipeline=4), "spec.parallelism.pipeline: pipeline parallelism (4) is not built in this version; "
+        (Features(nodes=4), "spec.parallelism.nodes: several nodes (4) is not built in this version; "
          "remove the field"),
         (Features(deterministic=True), "spec.engine.deterministic: deterministic mode is not built in this version; "
          "remove the field"),

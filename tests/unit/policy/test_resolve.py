@@ -199,7 +199,7 @@ def test_a_model_whose_layers_are_not_all_found_runs_eagerly():
         (Features(speculative=SpeculativeMethod.Mtp), "spec.engine.speculative"),
         (Features(speculative=SpeculativeMethod.Ngram, speculative_topk=2), "spec.engine.speculative.topk"),
         (Features(cpu_offload_bytes=1), "spec.engine.cpuOffload"),
-        (Features(pipeline=2), "spec.parallelism.pipeline"),
+        (Features(nodes=2), "spec.parallelism.nodes"),
         (Features(sleep=True), "spec.engine.sleep"),
     ],
 )

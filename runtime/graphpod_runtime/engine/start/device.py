@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 
 from graphpod_policy import Device, ExitCode, FeatureConfig
-from graphpod_policy.start.can_start import Obstacle
+from graphpod_policy.start.obstacle import Obstacle
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.start import memory
 from graphpod_runtime.graphs.segments.addresses import Addresses

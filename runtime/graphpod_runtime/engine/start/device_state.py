@@ -9,8 +9,8 @@ from torch import Tensor
 
 from graphpod_policy import EngineConfig, ExitCode, Phase, Quantization, SpeculativeMethod, limits
 from graphpod_policy.engine_features import DRAFT_HEADS
-from graphpod_policy.start.can_start import Obstacle
 from graphpod_policy.start.footprint import pages_of
+from graphpod_policy.start.obstacle import Obstacle
 from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.attention.choice import AttentionUnavailable, Chosen, Work, attention_for
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported

@@ -20,13 +20,16 @@ kind: InferenceService
 metadata: {name: demo}
 spec:
   model: {uri: pvc://weights/model}
-  parallelism: {tensor: RANKS}
+  parallelism: {tensor: RANKS, pipeline: STAGES}
   resources: {limits: {LIMITS}}
 """
 
 
-def explained(ranks: int, limits: str, model: str | None, node: NodeFacts | None = None) -> Explanation:
-    (found,) = manifest.read("FILE", SERVICE.replace("RANKS", str(ranks)).replace("LIMITS", limits).encode())
+def explained(
+    ranks: int, limits: str, model: str | None, node: NodeFacts | None = None, stages: int = 1
+) -> Explanation:
+    text = SERVICE.replace("RANKS", str(ranks)).replace("STAGES", str(stages)).replace("LIMITS", limits)
+    (found,) = manifest.read("FILE", text.encode())
     facts = None if model is None else ModelFacts.of(json.loads((SHAPES / model / "config.json").read_bytes()))
     return explanation.explain(found, facts, node)
 
@@ -38,19 +41,49 @@ def test_each_gpu_has_its_share_of_weights_and_the_cache_of_its_heads() -> None:
     assert one.memory is None
     assert two.memory is not None
     assert two.obstacles == ()
-    assert (two.memory.ranks, two.memory.weights * 2) == (2, 2 * 8190427136)
-    assert two.memory.kv is not None
-    assert two.memory.weights + two.memory.graphs + two.memory.kv < h100.memory_bytes
+    (each,) = two.memory.stages
+    assert (two.memory.ranks, each.weights * 2) == (2, 2 * 8190427136)
+    assert each.kv is not None
+    assert each.weights + each.graphs + each.kv < h100.memory_bytes
     told = " ".join(explain_text.text(two).split())
-    assert f"each of 2 GPUs: {size(two.memory.weights)} weights, " in told
-    assert f"in all: {size(2 * two.memory.weights)} weights, " in told
+    assert f"each of 2 GPUs: {size(each.weights)} weights, " in told
+    assert f"in all: {size(2 * each.weights)} weights, " in told
     assert explanation.as_dict(two)["ranks"] == {
         "count": 2,
-        "weightsBytes": two.memory.weights,
-        "graphBytes": two.memory.graphs,
-        "kvBytes": two.memory.kv,
+        "weightsBytes": each.weights,
+        "graphBytes": each.graphs,
+        "kvBytes": each.kv,
     }
     assert explanation.as_dict(one)["ranks"] is None
+
+
+def test_each_stage_has_its_layers_and_the_first_and_the_last_a_table_of_the_vocabulary() -> None:
+    """36 layers over 5 stages: 8, 7, 7, 7, 7. The KV cache of all has as many pages."""
+    found = explained(2, "nvidia.com/gpu: 10", "qwen3-8b", GPUS["H100"].node(10), stages=5)
+    assert found.obstacles == ()
+    assert found.memory is not None
+    first, second, third, fourth, last = found.memory.stages
+    assert second == third == fourth
+    table = 151936 * 4096 * 2 // 2
+    assert last.weights - second.weights == table
+    assert (first.weights - table) * 7 == second.weights * 8
+    assert (first.kv or 0) * 7 == (second.kv or 0) * 8
+    assert second.kv == last.kv
+    told = " ".join(explain_text.text(found).split())
+    assert f"stage 1 of 5 (8 layers), each of 2 GPUs: {size(first.weights)} weights" in told
+    assert f"stages 2 to 4 of 5 (7 layers each), each of 6 GPUs: {size(second.weights)} weights" in told
+    assert f"stage 5 of 5 (7 layers), each of 2 GPUs: {size(last.weights)} weights" in told
+    assert f"in all: {size(16381470720)} weights, " in told
+    ranks = explanation.as_dict(found)["ranks"]
+    assert (ranks["count"], ranks["weightsBytes"]) == (10, first.weights)
+    assert [stage["layers"] for stage in ranks["stages"].values()] == [8, 7, 7, 7, 7]
+    assert list(ranks["stages"]) == ["1", "2", "3", "4", "5"]
+
+
+def test_more_stages_than_layers_are_refused_with_both_numbers_and_have_no_memory() -> None:
+    found = explained(1, "nvidia.com/gpu: 37", "qwen3-8b", GPUS["H100"].node(37), stages=37)
+    assert "pipeline 37 has more stages than the model has layers (36)" in "; ".join(map(str, found.obstacles))
+    assert found.memory is None
 
 
 def test_weights_that_fit_into_no_gpu_are_refused_for_each_of_them() -> None:

@@ -9,13 +9,15 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.refused import Refused
+from graphpod_policy.config import FeatureConfig
 from tests.unit.operator.objects import outcome, planned
 
 GPUS = "nvidia.com/gpu"
 
 
-def gpus(tensor: int, count: int, **more: Any) -> dict[str, Any]:
-    return {"parallelism": {"tensor": tensor}, "resources": {"limits": {GPUS: count}}, **more}
+def gpus(tensor: int, count: int, pipeline: int = 1, **more: Any) -> dict[str, Any]:
+    spread = {"tensor": tensor, "pipeline": pipeline}
+    return {"parallelism": spread, "resources": {"limits": {GPUS: count}}, **more}
 
 
 def pod(wanted: Desired) -> dict[str, Any]:
@@ -29,26 +31,29 @@ def config(wanted: Desired) -> dict[str, Any]:
     return found
 
 
-def test_a_pod_has_a_gpu_for_each_rank_and_shared_memory_for_what_they_exchange() -> None:
-    wanted = planned(**gpus(2, 2))
+@pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (1, 3), (2, 2)])
+def test_a_pod_has_a_gpu_for_each_rank_and_shared_memory_for_what_they_exchange(tensor: int, pipeline: int) -> None:
+    ranks = tensor * pipeline
+    wanted = planned(**gpus(tensor, ranks, pipeline))
     (engine,) = pod(wanted)["containers"]
-    assert engine["resources"]["limits"] == {GPUS: "2"}
+    assert engine["resources"]["limits"] == {GPUS: str(ranks)}
     assert {"name": "shm", "mountPath": "/dev/shm"} in engine["volumeMounts"]
     assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}} in pod(wanted)["volumes"]
-    assert (config(wanted)["features"]["tensor"], config(wanted)["features"]["gpus"]) == (2, 2)
+    found = FeatureConfig(**{name: config(wanted)["features"].get(name, 1) for name in ("tensor", "pipeline", "gpus")})
+    assert (found.tensor, found.pipeline, found.gpus) == (tensor, pipeline, ranks)
 
 
 def test_the_processors_of_a_container_are_shared_out_to_its_ranks() -> None:
-    for tensor, threads in ((1, 6), (2, 3), (4, 1), (8, 1)):
-        wanted = planned(parallelism={"tensor": tensor}, resources={"limits": {"cpu": "6"}})
+    for tensor, pipeline, threads in ((1, 1, 6), (2, 1, 3), (4, 1, 1), (8, 1, 1), (1, 3, 2), (2, 3, 1)):
+        wanted = planned(parallelism={"tensor": tensor, "pipeline": pipeline}, resources={"limits": {"cpu": "6"}})
         assert config(wanted)["threads"] == threads
         assert {"name": "OMP_NUM_THREADS", "value": str(threads)} in pod(wanted)["containers"][0]["env"]
 
 
 def test_another_number_of_ranks_is_another_configuration_and_the_old_one_comes_back() -> None:
-    one, two, again = (planned(**gpus(tensor, tensor)) for tensor in (1, 2, 1))
-    assert one.config_hash != two.config_hash
-    assert one.template != two.template
+    one, two, staged, again = (planned(**gpus(*spread)) for spread in ((1, 1), (2, 2), (1, 2, 2), (1, 1)))
+    assert len({one.config_hash, two.config_hash, staged.config_hash}) == 3
+    assert one.template != two.template != staged.template != one.template
     assert (again.config_hash, again.template, again.revision) == (one.config_hash, one.template, one.revision)
 
 
@@ -56,7 +61,23 @@ def test_another_number_of_ranks_is_another_configuration_and_the_old_one_comes_
     ("spec", "reason", "words"),
     [
         (gpus(2, 1), Reason.ParallelismInvalid, "2 ranks for 1 GPUs; set spec.resources.limits[nvidia.com/gpu]: 2"),
-        (gpus(2, 3), Reason.FeatureNotBuilt, "spec.resources.limits[nvidia.com/gpu]: GPUs without a rank (3)"),
+        (gpus(2, 3), Reason.FeatureNotBuilt, "spec.resources.limits[nvidia.com/gpu]: GPUs without a rank (3 GPUs, 2"),
+        (
+            gpus(2, 2, 2),
+            Reason.ParallelismInvalid,
+            "tensor 2 and pipeline 2 make 4 ranks for 2 GPUs; set spec.resources.limits[nvidia.com/gpu]: 4",
+        ),
+        (gpus(2, 8, 2), Reason.FeatureNotBuilt, "GPUs without a rank (8 GPUs, 4 ranks)"),
+        (
+            {"parallelism": {"tensor": 16, "pipeline": 5}},
+            Reason.ParallelismInvalid,
+            "tensor 16 and pipeline 5 make 80 ranks, and a pod has at most 64",
+        ),
+        (
+            gpus(1, 2, 2, engine={"speculative": {"method": "Ngram"}}),
+            Reason.FeatureNotBuilt,
+            "speculative decoding with spec.parallelism.pipeline 2 is not built",
+        ),
         (gpus(2, 2, engine={"quantization": "Fp8"}), Reason.FeatureNotBuilt, "spec.engine.quantization: FP8 weights"),
         (gpus(2, 2, engine={"hostCache": {"size": "4Gi"}}), Reason.FeatureNotBuilt, "spec.engine.hostCache: a host KV"),
         (
@@ -71,7 +92,11 @@ def test_another_number_of_ranks_is_another_configuration_and_the_old_one_comes_
             "the pod's memory limit of 1Gi leaves nothing for weights: front and 8 ranks themselves take at least "
             "2304Mi (assumed); raise spec.resources.limits.memory",
         ),
-        ({"parallelism": {"pipeline": 2}}, Reason.FeatureNotBuilt, "spec.parallelism.pipeline: pipeline parallelism"),
+        (
+            {"parallelism": {"pipeline": 4}, "resources": {"limits": {GPUS: 4, "memory": "512Mi"}}},
+            Reason.WeightsTooLarge,
+            "front and 4 ranks themselves take at least",
+        ),
         ({"parallelism": {"expert": 2}}, Reason.FeatureNotBuilt, "spec.parallelism.expert: expert parallelism"),
     ],
 )

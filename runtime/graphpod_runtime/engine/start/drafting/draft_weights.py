@@ -6,7 +6,7 @@ import torch
 
 from graphpod_policy import EngineConfig, ExitCode, SpeculativeMethod, limits
 from graphpod_policy.engine_features import DRAFT_HEADS
-from graphpod_policy.start.can_start import Obstacle
+from graphpod_policy.start.obstacle import Obstacle
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.progress import OnProgress

@@ -1,0 +1,115 @@
+"""What stands against a start of several ranks: GPUs, a model that does not divide, and what ranks do not have yet."""
+
+from collections.abc import Iterator
+
+from graphpod_policy.config import EngineConfig
+from graphpod_policy.enums import Device, ModelPath, Quantization
+from graphpod_policy.exit_codes import ExitCode
+from graphpod_policy.facts import ModelFacts
+from graphpod_policy.model.architectures import ARCHITECTURES
+from graphpod_policy.node import NodeFacts, processes_bytes
+from graphpod_policy.start.obstacle import Obstacle
+from graphpod_policy.units import as_quantity
+
+MOST_RANKS = 64
+"""Processes of one pod: more than a machine has GPUs."""
+
+
+def gpus_missing(config: EngineConfig, node: NodeFacts) -> Iterator[Obstacle]:
+    """That a place has fewer GPUs than a pod requests."""
+    wanted = max(1, config.features.gpus)
+    if config.features.device is Device.Cuda and node.gpus is not None and node.gpus < wanted:
+        yield Obstacle.of(ExitCode.GpuMissing, f"a pod requests {wanted} GPUs, and {node.gpus} are available")
+
+
+def indivisible(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
+    """Ranks that do not match the GPUs, or do not divide the model: both numbers."""
+    spread = config.features
+    ranks, gpus = spread.tensor * spread.pipeline, max(1, spread.gpus * spread.nodes)
+    problems = []
+    if ranks > MOST_RANKS * spread.nodes:
+        problems.append(
+            f"tensor {spread.tensor} and pipeline {spread.pipeline} make {ranks} ranks, and a pod has at most "
+            f"{MOST_RANKS}"
+        )
+    if gpus % ranks and spread.device is Device.Cuda:
+        yield Obstacle.of(
+            ExitCode.ParallelismInvalid,
+            f"spec.parallelism: tensor {spread.tensor} and pipeline {spread.pipeline} make {ranks} ranks for {gpus} "
+            "GPUs",
+            f"set spec.resources.limits[nvidia.com/gpu]: {-(-ranks // spread.nodes)}, a GPU for each rank",
+        )
+    if spread.expert > 1 and spread.tensor % spread.expert and spread.expert % spread.tensor:
+        problems.append(f"expert {spread.expert} and tensor {spread.tensor}: neither divides the other")
+    if model is not None:
+        for count, name, parts, size in (
+            (model.heads, "attention heads", "tensor", spread.tensor),
+            (model.intermediate, "columns of an MLP", "tensor", spread.tensor),
+            (model.vocab, "tokens of the vocabulary", "tensor", spread.tensor),
+            (model.experts, "experts", "expert", spread.expert),
+        ):
+            if count % size:
+                problems.append(f"{parts} {size} does not divide {count} {name}")
+        if model.kv_heads % spread.tensor and spread.tensor % model.kv_heads:
+            problems.append(f"tensor {spread.tensor} and {model.kv_heads} key-value heads: neither divides the other")
+        if model.layers < spread.pipeline:
+            problems.append(f"pipeline {spread.pipeline} has more stages than the model has layers ({model.layers})")
+        if spread.expert > 1 and not model.experts:
+            problems.append(f"expert {spread.expert}, and the model has no experts")
+    for problem in problems:
+        yield Obstacle.of(ExitCode.ParallelismInvalid, f"spec.parallelism: {problem}")
+
+
+def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
+    """What several ranks do not have yet."""
+    features, fp8 = config.features, model is not None and bool(model.fp8_weights)
+    row = None if model is None else ARCHITECTURES.get(model.architecture)
+    if features.ranks == 1:
+        return
+    each = ("tensor", features.tensor), ("pipeline", features.pipeline)
+    spread = {f"spec.parallelism.{name}": count for name, count in each if count > 1}
+    for asked, field, what, instead in (
+        (features.speculative, "spec.engine.speculative", "speculative decoding", "remove it"),
+        (features.host_cache_bytes, "spec.engine.hostCache", "a host KV cache", "remove it"),
+        (features.quantization is Quantization.Fp8 or fp8, "spec.engine.quantization", "FP8 weights", "use plain ones"),
+        (
+            model is not None and model.path is ModelPath.Transformers,
+            "spec.model",
+            "a model that transformers computes",
+            "serve one of our own families",
+        ),
+        (
+            row is not None and row.mixture is not None,
+            "spec.model",
+            "a mixture of experts",
+            "serve a dense family",
+        ),
+    ):
+        if asked:
+            several = " and ".join(f"{name} {count}" for name, count in spread.items())
+            alone = " and ".join(f"{name}: 1" for name in spread)
+            yield Obstacle.of(
+                ExitCode.FeatureNotBuilt,
+                f"{field}: {what} with {several} is not built in this version",
+                f"{instead}, or set {alone}",
+            )
+    if row is not None and row.mixture is None and not row.divides and features.tensor > 1:
+        what = "a family whose checkpoints fuse, reorder or normalise several heads together"
+        yield Obstacle.of(
+            ExitCode.FeatureNotBuilt,
+            f"spec.model: {what} with spec.parallelism.tensor {features.tensor} is not built in this version",
+            "serve another family, or set spec.parallelism.tensor: 1",
+        )
+
+
+def processes_too_large(config: EngineConfig, node: NodeFacts) -> Iterator[Obstacle]:
+    """Ranks on GPUs against the memory that the container may have: their processes are in it, weights are not."""
+    limit, ranks = node.container_bytes, config.features.ranks
+    if config.features.device is not Device.Cuda or ranks == 1 or limit is None:
+        return
+    if limit < (taken := processes_bytes(ranks)):
+        what = (
+            f"the pod's memory limit of {as_quantity(limit)} leaves nothing for weights: front and {ranks} ranks "
+            f"themselves take at least {as_quantity(taken)} (assumed)"
+        )
+        yield Obstacle.of(ExitCode.WeightsTooLarge, what, "raise spec.resources.limits.memory")
