@@ -21,7 +21,7 @@ from graphpod_policy import (
     SpeculativeMethod,
     resolve,
 )
-from graphpod_policy.engine_features import DRAFT_HEADS
+from graphpod_policy.engine_features import DRAFT_HEADS, WITH_WEIGHTS
 from graphpod_runtime.engine.capture.debug import DEBUG, FAULT
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start.device_state import LoadModel
@@ -96,7 +96,7 @@ def start_engine(
     # Traces of other engines in this process are none of this one's, and torch counts them against its limits.
     torch._dynamo.reset()
     draft = _draft(folder, drafts)
-    features = features_of(subject, device, drafts, host_tier, draft)
+    features = features_of(subject, device, drafts, host_tier, draft if drafts in WITH_WEIGHTS else None)
     sizes = {phase: None if variant.policy(phase) is Policy.Disabled else SIZES[phase] for phase in Phase}
     request = GraphRequest(
         variant.prefill,
@@ -127,7 +127,7 @@ def start_engine(
 
 
 def _draft(folder: Path, method: SpeculativeMethod | None) -> Path | None:
-    """The folder of the draft model or head for the subject in `folder`."""
+    """The folder of the draft model or head for the subject in `folder`; that itself where a layer of it drafts."""
     if method is SpeculativeMethod.DraftModel:
         return nearly(folder)
     return random_head(folder, method) if method is not None and method in DRAFT_HEADS else None

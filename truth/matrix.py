@@ -24,6 +24,7 @@ from graphpod_policy import (
     refusing_gate,
     resolve,
 )
+from graphpod_policy.model.draft_head import head_not_built
 from graphpod_runtime.engine.capture.debug import Mode
 from graphpod_runtime.engine.offline import answers
 from graphpod_runtime.engine.runner import Runner
@@ -157,7 +158,8 @@ class _Row:
         for scenario in self.matrix.scenarios:
             began = time.perf_counter()
             try:
-                found = self._judged(scenario)
+                refused = self._no_layers(scenario)
+                found = (Outcome.Refused, refused, Difference()) if refused else self._judged(scenario)
             except Exception as error:  # noqa: BLE001 (whatever an engine raises is a cell's failure, and is reported)
                 self.runner = None
                 self.others.clear()
@@ -176,6 +178,12 @@ class _Row:
                 allowed=self.reference.near_of(self.variant),
                 seconds=time.perf_counter() - began,
             )
+
+    def _no_layers(self, scenario: Scenario) -> str:
+        """Why the subject has no layers that draft for it, if the scenario wants some."""
+        if scenario.drafting is not SpeculativeMethod.Mtp:
+            return ""
+        return head_not_built(SpeculativeMethod.Mtp, self.subject.config) or ""
 
     def _judged(self, scenario: Scenario) -> tuple[Outcome, str, Difference]:
         record = self.reference.of(scenario)

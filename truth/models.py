@@ -69,6 +69,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": {"head_dim": 32, "num_attention_heads": 3},
     "Qwen2ForCausalLM": {"tie_word_embeddings": False},
     "Qwen3ForCausalLM": {"head_dim": 32},
+    "MiMoForCausalLM": {"tie_word_embeddings": False, "num_nextn_predict_layers": 1},
     "MistralForCausalLM": {"sliding_window": 12, "head_dim": 32},
     "GemmaForCausalLM": {"num_key_value_heads": 1},
     "Gemma2ForCausalLM": {

@@ -158,6 +158,13 @@ class Name(StrEnum):
     Eagle3Sampled = "eagle-3: sampled"
     Eagle3Logprobs = "eagle-3: output logprobs"
     Eagle3Preempted = "eagle-3: preempted"
+    Mtp = "mtp"
+    MtpPrefixHit = "mtp: prefix hit"
+    MtpChunkTail = "mtp: chunk tail"
+    MtpRequests = "mtp: 1–32 requests"
+    MtpSampled = "mtp: sampled"
+    MtpLogprobs = "mtp: output logprobs"
+    MtpPreempted = "mtp: preempted"
     HostTier = "host tier: hit after eviction"
     HostTierSampled = "host tier: sampled"
     OutputLogprobs = "output logprobs"
@@ -315,6 +322,17 @@ EAGLE3: tuple[Scenario, ...] = _drafted(
     Name.Eagle3Preempted,
 )
 """As DRAFT_MODEL: `--scenario eagle-3`."""
+MTP: tuple[Scenario, ...] = _drafted(
+    SpeculativeMethod.Mtp,
+    Name.Mtp,
+    Name.MtpPrefixHit,
+    Name.MtpChunkTail,
+    Name.MtpRequests,
+    Name.MtpSampled,
+    Name.MtpLogprobs,
+    Name.MtpPreempted,
+)
+"""As DRAFT_MODEL: `--scenario mtp`. Subjects without such layers are refused."""
 
 FAULTY_SIZE = {Phase.Prefill: 16, Phase.Decode: 4}
 """The size whose capture or check fails: not the first one."""

@@ -83,9 +83,9 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         "MTP heads",
         "spec.engine.speculative",
-        False,
+        True,
         lambda f: f.speculative is SpeculativeMethod.Mtp and f.speculative,
-        instead="set method: Eagle",
+        instead="set method: Ngram",
     ),
     Feature(
         "draft trees",

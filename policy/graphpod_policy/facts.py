@@ -125,11 +125,11 @@ class ModelFacts:
 
     @classmethod
     def of_head(cls, method: SpeculativeMethod, config: Mapping[str, Any]) -> "ModelFacts":
-        """Those of a head of `method` with a parsed config.json; ModelUnreadable as `of`."""
+        """Those of a head of `method` with a parsed config.json, of Mtp with its model's; ModelUnreadable as `of`."""
         if (missing := _usable(lambda: head_not_built(method, config))) is not None:
             return replace(cls.of(config), head=method, not_built=missing)
         vocab = _count(config, DRAFT_VOCAB, 0)
-        return replace(cls.of(layers_of(config)), head=method, draft_vocab=vocab, fp8_weights=0)
+        return replace(cls.of(layers_of(method, config)), head=method, draft_vocab=vocab, fp8_weights=0)
 
     @property
     def matrices(self) -> dict[str, int]:

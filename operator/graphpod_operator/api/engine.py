@@ -73,7 +73,7 @@ class Speculative(ApiModel):
 
     method: SpeculativeMethod = Field(
         description="How draft tokens are proposed: Ngram from the text so far, DraftModel by a small model, Eagle and "
-        "Eagle3 by a head trained for the model, Mtp by the model's own extra layers. Required, no default."
+        "Eagle3 by a head trained for the model, Mtp by a layer of the model's own checkpoint. Required, no default."
     )
     draft_model: Annotated[str, weights_uri("spec.engine.speculative.draftModel")] | None = Field(
         None,

@@ -135,10 +135,12 @@ def _read(path: str) -> list[manifest.Manifest]:
 def _explained(entry: manifest.Manifest, arguments: argparse.Namespace) -> Explanation:
     model = _model(arguments.model_config) if arguments.model_config else None
     notes: list[str] = []
+    asked = features(entry.spec)
+    if model is not None and asked.speculative is SpeculativeMethod.Mtp:
+        model = replace(model, draft=_model(arguments.model_config, asked.speculative))
     if arguments.draft_config is not None:
         if model is None:
             raise InputError("--draft-config: give the model's own config.json, too, with --model-config")
-        asked = features(entry.spec)
         if asked.speculative_draft is not None:
             head = asked.speculative if asked.speculative in DRAFT_HEADS else None
             model = replace(model, draft=_model(arguments.draft_config, head))

@@ -43,6 +43,7 @@ from graphpod_policy import (
     PhasePlan,
     Plan,
     Policy,
+    SpeculativeMethod,
     attention_there,
     can_start,
     refine,
@@ -209,9 +210,12 @@ def _path(model: ModelFacts | None) -> tuple[str, ...]:
 
 def _draft(config: EngineConfig, model: ModelFacts | None) -> tuple[str, ...]:
     """What the draft model takes, where its shape is known; that it is not where there is one."""
-    if config.features.speculative_draft is None:
+    own_layers = config.features.speculative is SpeculativeMethod.Mtp
+    if config.features.speculative_draft is None and not own_layers:
         return ()
     if model is None or model.draft is None:
+        if own_layers:
+            return ("memory of the model's own layers that draft is not counted. With --model-config it is",)
         return ("memory of the draft model is not counted. With --model-config and --draft-config it is",)
     settled_config, _ = settled(config, model, NodeFacts())
     if settled_config.dtype is None:

@@ -106,6 +106,8 @@ class Architecture:
     """The field of the largest value that elements of queries, keys and values may have; "": any."""
     text_part: bool = False
     """Whether the decoder is the `text_config` of a model that sees images, too; that part is left out."""
+    aside: str = ""
+    """How names of tensors begin that are no part of the decoder: layers that draft for it."""
 
     @property
     def overflows_float16(self) -> bool:
@@ -125,6 +127,8 @@ class Architecture:
 
     def tensor(self, name: str) -> str | None:
         """The decoder's name of the checkpoint's tensor `name`; None for one of a part that is left out."""
+        if self.aside and name.startswith(self.aside):
+            return None
         if not self.text_part:
             return self._renamed(name)
         if name.startswith(("vision_tower.", "multi_modal_projector.")):
@@ -214,6 +218,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "MistralForCausalLM": Architecture(WINDOWED, biases={}, windows=Windows.Every),
     "Qwen2ForCausalLM": Architecture(UPPER_WINDOWED, biases={"": "qkv"}),
     "Qwen3ForCausalLM": Architecture(UPPER_WINDOWED, qk_norm=HeadNorm.Each),
+    "MiMoForCausalLM": Architecture(UPPER_WINDOWED, biases={"": "qkv"}, aside="model.mtp_layers."),
     "GemmaForCausalLM": Architecture(
         TIED | {"head_dim": 256, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6},
         **GEMMA_FEATURES,

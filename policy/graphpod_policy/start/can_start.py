@@ -138,6 +138,9 @@ def draft_misfit(config: EngineConfig, model: ModelFacts) -> Obstacle | None:
         return None
     where = "spec.engine.speculative.draftModel"
     if draft.not_built is not None:
+        if draft.head is SpeculativeMethod.Mtp:
+            what = f"spec.engine.speculative.method: {draft.head}: {config.model.name}: {draft.not_built}"
+            return Obstacle.of(ExitCode.ModelUnsupported, what, "use Ngram, or remove spec.engine.speculative")
         return Obstacle.of(ExitCode.ModelUnsupported, f"{where}: {draft.not_built}")
     if draft.head is not None:
         return _head_misfit(where, config, model, draft)

@@ -158,7 +158,7 @@ def test_the_longest_allowed_name_and_ladder_are_accepted(door: Door) -> None:
     ("spec", "words"),
     [
         ({"engine": {"quantization": "Gguf"}}, "spec.engine.quantization"),
-        ({"engine": {"speculative": {"method": "Mtp"}}}, "spec.engine.speculative"),
+        ({"engine": {"speculative": {"method": "Mtp", "topk": 2}}}, "spec.engine.speculative.topk"),
         ({"engine": {"cpuOffload": {"size": "1Gi"}}}, "spec.engine.cpuOffload"),
         ({"engine": {"lora": [{"name": "a", "uri": "pvc://c/a"}]}}, "spec.engine.lora"),
         ({"parallelism": {"nodes": 2}}, "spec.parallelism.nodes"),

@@ -24,7 +24,7 @@ from truth.axes import EAGER, Variant, refused_by, variants
 from truth.cell import Cell, Outcome
 from truth.matrix import Matrix, run
 from truth.models import CONTEXT, small, subjects
-from truth.scenarios import DRAFT_MODEL, EAGLE, EAGLE3, SCENARIOS, Name, Scenario
+from truth.scenarios import DRAFT_MODEL, EAGLE, EAGLE3, MTP, SCENARIOS, Name, Scenario
 
 LLAMA = small("LlamaForCausalLM")
 DECODERS = {name for name, row in ARCHITECTURES.items() if not row.text_part}
@@ -57,6 +57,14 @@ def test_a_seeded_sample_of_what_drafts_passes(rows: tuple[Scenario, ...]) -> No
     found = run(Matrix(Device.Cpu, (LLAMA,), (GRAPHS,), tuple(sample)), lambda done, of, cell: None)
     assert summary(found) == []
     assert all(cell.tokens > 10 for cell in found)
+
+
+def test_a_seeded_sample_of_mtp_passes_and_others_have_no_such_layers() -> None:
+    sample, subjects = random.Random(7).sample(MTP, 2), (small("MiMoForCausalLM"), LLAMA)
+    found = run(Matrix(Device.Cpu, subjects, (GRAPHS,), tuple(sample)), lambda done, of, cell: None)
+    assert [cell.outcome for cell in found] == [Outcome.Passed] * 2 + [Outcome.Refused] * 2
+    assert all(cell.tokens > 10 for cell in found[:2])
+    assert "MTP layers of 'LlamaForCausalLM' are not built" in found[-1].summary
 
 
 def test_graphs_pass_when_dead_memory_is_poisoned() -> None:

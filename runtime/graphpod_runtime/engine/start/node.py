@@ -16,6 +16,7 @@ from graphpod_policy import (
     ModelFacts,
     ModelUnreadable,
     NodeFacts,
+    SpeculativeMethod,
     settled,
 )
 from graphpod_policy.engine_features import DRAFT_HEADS
@@ -35,7 +36,11 @@ def model_of(folder: Path, features: FeatureConfig | None = None) -> ModelFacts 
         model = ModelFacts.of(config).served
     except (ModelInvalid, ModelUnreadable):
         return None
-    if features is None or features.speculative_draft is None:
+    if features is None:
+        return model
+    if features.speculative is SpeculativeMethod.Mtp:
+        return replace(model, draft=_draft(features, folder))
+    if features.speculative_draft is None:
         return model
     return replace(model, draft=_draft(features, Path(features.speculative_draft)))
 

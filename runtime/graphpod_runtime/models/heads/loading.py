@@ -17,6 +17,7 @@ from graphpod_runtime.models.decoder import DecoderBody
 from graphpod_runtime.models.heads.draft_head import DraftHead
 from graphpod_runtime.models.heads.eagle import EagleHead
 from graphpod_runtime.models.heads.eagle3 import Eagle3Head, read_layers
+from graphpod_runtime.models.heads.mtp import LAYERS, MtpHead
 from graphpod_runtime.models.loader import IGNORED, Stored, fill
 from graphpod_runtime.models.model import Model
 
@@ -34,14 +35,14 @@ def load_head(
     device: torch.device = HOST,
     read: OnProgress = ignore_progress,
 ) -> DraftHead:
-    """The head of `method` in `folder` for `model`, for sequences of up to `max_model_len` tokens. ModelInvalid and
-    ModelUnsupported as `load_model`; `read` is called as there."""
+    """The head of `method` in `folder` for `model`, for sequences of up to `max_model_len` tokens; of Mtp it is the
+    model's folder. ModelInvalid and ModelUnsupported as `load_model`; `read` is called as there."""
     if not folder.is_dir():
         raise ModelInvalid(f"{folder}: no such folder; check the head's path and that its volume is mounted")
     config = read_config(folder)
     if (missing := head_not_built(method, config)) is not None:
         raise ModelUnsupported(f"{folder / 'config.json'}: {missing}")
-    shape = shape_of(folder, layers_of(config))
+    shape = shape_of(folder, layers_of(method, config))
     if shape.hidden != model.shape.hidden:
         raise ModelUnsupported(
             f"{folder}: the head reads hidden states of {shape.hidden} elements, the model has {model.shape.hidden}"
@@ -53,8 +54,10 @@ def load_head(
             f"{folder}: the head drafts {reduced} of {shape.vocab} tokens, and no tensor {DISTANCES[0]} says which"
         )
     with device:
-        head: EagleHead | Eagle3Head
-        if method is SpeculativeMethod.Eagle3:
+        head: EagleHead | Eagle3Head | MtpHead
+        if method is SpeculativeMethod.Mtp:
+            head = MtpHead(shape, model, dtype, max_model_len)
+        elif method is SpeculativeMethod.Eagle3:
             if not isinstance(model.body, DecoderBody):
                 raise ModelUnsupported(f"{folder}: {model.shape.architecture} has no layers that a head can read")
             if len(read_layers(model.shape.layers)) != 3:
@@ -69,6 +72,8 @@ def load_head(
 
     def wanted() -> Iterator[Stored]:
         for file, name, tensor in tensors(folder):
+            if isinstance(head, MtpHead) and not name.startswith(LAYERS):
+                continue
             if isinstance(head, Eagle3Head) and name in DISTANCES:
                 _take_distances(head, file, name, tensor)
             elif not name.startswith(shared) and not name.endswith(IGNORED):

@@ -56,3 +56,21 @@ def test_a_uri_that_is_none_is_refused_by_its_field(run: Explain) -> None:
 def test_a_config_without_a_draft_model_is_told_of(run: Explain) -> None:
     _, text, _ = run(PLAIN, *MODEL, "--draft-config", str(SHAPES / "qwen3-0.6b" / "config.json"))
     assert "the service has no draft model: --draft-config is not used" in " ".join(text.split())
+
+
+def test_a_layer_of_the_models_own_checkpoint_is_counted_and_needs_no_file(run: Explain, tmp_path: Path) -> None:
+    by_layer = DRAFTED.replace("method: DraftModel, draftModel: 'pvc://weights/small'", "method: Mtp")
+    config = json.loads((SHAPES / "qwen3-8b" / "config.json").read_text())
+    mimo = config | {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}
+    (tmp_path / "config.json").write_text(json.dumps(mimo))
+    given = ("--node", "gpu=H100", "--model-config", str(tmp_path / "config.json"))
+    code, text, _ = run(by_layer, *given)
+    assert code == 0
+    # One layer of 36, and what joins a token and a state.
+    assert "the draft head takes 432 MiB for its weights, and 3% of the KV cache" in text
+    code, text, _ = run(by_layer)
+    assert code == 0
+    assert "layers that draft is not counted. With --model-config it is" in " ".join(text.split())
+    code, text, _ = run(by_layer, *MODEL)
+    assert code == 4
+    assert "method: Mtp: demo: MTP layers of 'Qwen3ForCausalLM' are not built" in " ".join(text.split())

@@ -111,9 +111,10 @@ class DraftStart:
         """Of a graph."""
 
     @property
-    def name(self) -> str:
-        """Of its folder."""
-        return Path(self._config.features.speculative_draft or "").name
+    def name(self) -> str | None:
+        """Of its folder; None for layers of the model's own checkpoint."""
+        folder = self._config.features.speculative_draft
+        return None if folder is None else Path(folder).name
 
     @property
     def sequences(self) -> int:

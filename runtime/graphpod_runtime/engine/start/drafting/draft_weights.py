@@ -26,6 +26,8 @@ def weights_of(
     method, folder = config.features.speculative, config.features.speculative_draft
     if method is not SpeculativeMethod.DraftModel and method not in DRAFT_HEADS:
         return None
+    if method is SpeculativeMethod.Mtp:
+        folder = config.model.path
     if folder is None:
         raise StartFailure(ExitCode.ConfigInvalid, f"spec.engine.speculative: method {method} has no draftModel")
     if method is SpeculativeMethod.DraftModel:
@@ -36,7 +38,8 @@ def weights_of(
 def _head(
     config: EngineConfig, method: SpeculativeMethod, folder: Path, place: Place, model: Model, read: OnProgress
 ) -> DraftHead:
-    where, positions = "spec.engine.speculative.draftModel: ", limits.context(config.feature_set())
+    field = "method: Mtp" if method is SpeculativeMethod.Mtp else "draftModel"
+    where, positions = f"spec.engine.speculative.{field}: ", limits.context(config.feature_set())
     positions = min(positions, model.shape.max_position)
     try:
         head = load_head(folder, method, model, dtype_of(config.element), positions, place.device, read)
