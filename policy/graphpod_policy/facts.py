@@ -209,7 +209,7 @@ NOTHING_KNOWN = Facts()
 
 def _of_family(declared: ConfigJson, family: Family, config: Mapping[str, Any]) -> ModelFacts:
     """The facts of a model that transformers computes; sizes that its config.json leaves out are the family's."""
-    sizes = {name: value for name, value in family.sizes(config).items() if value is not None}
+    sizes = {name: value for name, value in _usable(lambda: family.sizes(config)).items() if value is not None}
     not_built = declared.not_built()
     # Of a model that is refused, sizes may have names that the table does not have.
     least = 1 if not_built else None

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from graphpod_policy.model.architectures import HeadNorm
 from graphpod_runtime.models.layer_functions import Before
 from graphpod_runtime.models.rope.rope_tables import rope_tables
 
@@ -22,7 +23,8 @@ def test_heads_are_those_of_the_layers_own_code(rows: int, dtype: torch.dtype, w
     def drawn(*shape: int, of: torch.dtype = dtype) -> torch.Tensor:
         return torch.randn(*shape, generator=generator, device=CUDA).to(of)
 
-    before = Before(heads=6, kv_heads=2, head_dim=width, eps=EPS)
+    each = None if norm == "none" else HeadNorm.Each
+    before = Before(heads=6, kv_heads=2, head_dim=width, eps=EPS, qk_norm=each)
     positions = torch.randint(0, 4000, (rows,), generator=generator, device=CUDA)
     cosines, sines = (table.to(CUDA)[positions] for table in rope_tables(4000, width, 1e4, dtype))
     weight = dtype if norm == "its type" else torch.float32

@@ -3,6 +3,7 @@
 from typing import Any
 
 from transformers import CONFIG_MAPPING
+from transformers.integrations.heterogeneity.configuration_utils import AmbiguousGlobalPerLayerAttributeError
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 SIZES: dict[str, tuple[str, ...]] = {
@@ -58,11 +59,11 @@ def _fields(part: Any) -> dict[str, tuple[str, Any]]:
 
 
 def _value(part: Any, field: str) -> Any:
-    """None for a field that is missing, or another for each layer."""
+    """None for a field that is missing; the one of the whole where layers may have others."""
     try:
         return getattr(part, field, None)
-    except Exception:  # noqa: BLE001 (transformers raises its own error for the latter)
-        return None
+    except AmbiguousGlobalPerLayerAttributeError:
+        return part.to_dict()[field]
 
 
 def _recurrent(part: Any) -> bool:

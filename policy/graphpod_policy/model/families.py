@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 TABLE = Path(__file__).with_name("families.json")
+PER_LAYER = "per_layer_config"
+"""Where transformers keeps the sizes of layers that differ from the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,20 @@ class Family:
     def sizes(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Each size of a parsed config.json of this family."""
         part = config.get(self.text) or {} if self.text else config
-        given = {name: part.get(field) for name, (field, _) in self.fields.items()}
+        given = {name: _of_layers(part, field) for name, (field, _) in self.fields.items()}
         return {name: given[name] if given[name] is not None else default for name, (_, default) in self.fields.items()}
+
+
+def _of_layers(part: Mapping[str, Any], field: str) -> Any:
+    """What `part` says of `field`: the largest where layers differ, in a list of them or one by one. A value that is no
+    number stays as it is, for whoever reads it to name."""
+    said, others = part.get(field), part.get(PER_LAYER)
+    values: list[Any] = said if isinstance(said, list) and said else [said]
+    if isinstance(others, Mapping):
+        values = values + [each[field] for each in others.values() if isinstance(each, Mapping) and field in each]
+    if len(values) > 1 and all(isinstance(value, int) for value in values):
+        return max(values)
+    return said if len(values) > 1 else values[0]
 
 
 @cache

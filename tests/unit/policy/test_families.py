@@ -12,6 +12,7 @@ from graphpod_policy import (
     GraphRequest,
     ModelFacts,
     ModelPath,
+    ModelUnreadable,
     Phase,
     Policy,
     refine,
@@ -105,3 +106,37 @@ def test_graphs_hold_modules_as_they_run_and_nothing_is_compiled(uncapturable: s
     assert {decision.rule for decision in plan.decisions} >= {"TransformersPath"} | (
         {"HostRead"} if uncapturable else set()
     )
+
+
+def test_every_type_that_runs_is_read_by_its_own_defaults() -> None:
+    """Some have a size for each layer, in a list or one by one."""
+    from transformers import CONFIG_MAPPING
+
+    unreadable = {}
+    for family in families().values():
+        if family.refused:
+            continue
+        config = json.loads(CONFIG_MAPPING[family.model_type]().to_json_string(use_diff=False))
+        try:
+            ModelFacts.of(config | {"architectures": [family.architecture]})
+        except ModelUnreadable as error:
+            unreadable[family.model_type] = str(error)
+    assert unreadable == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"intermediate_size": [96, 128, 96]}, 128),
+        ({"intermediate_size": 96, "per_layer_config": {"1": {"intermediate_size": 160}, "2": {"head_dim": 8}}}, 160),
+        ({"intermediate_size": 96, "per_layer_config": ["no object"]}, 96),
+    ],
+)
+def test_of_layers_with_sizes_of_their_own_the_largest_counts(changes: dict[str, Any], said: int) -> None:
+    assert ModelFacts.of({**STABLELM, **changes}).intermediate == said
+
+
+@pytest.mark.parametrize("size", [[96, "wide"], [], "wide", [[96]]])
+def test_a_size_that_is_no_number_is_named(size: Any) -> None:
+    with pytest.raises(ModelUnreadable, match="intermediate: expected a number of at least 1"):
+        ModelFacts.of({**STABLELM, "intermediate_size": size})

@@ -9,10 +9,10 @@ whose they are; and a row's position must be the one that the engine gives. Both
   little weight do is seen;
 - a short text gives the logits of transformers' own attention, by ours over paged keys and values.
 
-What a graph could not hold is noted: a read on the host, a shape that depends on values.
+What a graph could not hold is noted: a read on the host, a shape that depends on values, a copy between devices.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +33,8 @@ ROWS = 6
 """Of a rehearsed pass."""
 EXACT, ROUNDED = 1e-4, 5e-2
 """Of the largest element: what rows may differ by the number of rows next to them, in float32 and in 16 bits."""
+COPIED = {"aten::_to_copy": 0, "aten::copy_": 1}
+"""Operators that move a tensor to another device, by the argument that is moved."""
 
 
 @dataclass(slots=True)
@@ -79,8 +81,10 @@ def rehearsed(parts: Parts, vocab: int, positions: int, device: torch.device) ->
     _run(seen, tokens, at, _Traffic())
     seen.masks.learnt = True
     whole = _Traffic()
-    with _watched(seen):
+    noted: list[str] = []
+    with watched(noted.append):
         hidden = _run(seen, tokens, at, whole)
+    seen.uncapturable = next(iter(noted), "")
     if not whole.calls:
         raise FamilyUnsupported(Lack.NoAttention, f"{_name(parts)} calls no attention through transformers' interface")
     seen.calls, seen.exact = whole.calls, hidden.dtype == torch.float32
@@ -197,11 +201,8 @@ def _name(parts: Parts) -> str:
 
 
 @contextmanager
-def _watched(seen: Rehearsal) -> Iterator[None]:
-    """Notes what a graph could not hold."""
-
-    def note(what: str) -> None:
-        seen.uncapturable = seen.uncapturable or what
+def watched(note: Callable[[str], None]) -> Iterator[None]:
+    """Calls `note` with what a graph could not hold."""
 
     class Reads(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -218,7 +219,10 @@ def _watched(seen: Rehearsal) -> Iterator[None]:
             )
             if torch.Tag.dynamic_output_shape in func.tags and masked:
                 note(f"calls {func._schema.name}, whose result's shape depends on values")
-            return func(*args, **(kwargs or {}))
+            result = func(*args, **(kwargs or {}))
+            if (copied := COPIED.get(func._schema.name)) is not None and args[copied].device != result.device:
+                note(f"copies a tensor from {args[copied].device.type} to {result.device.type} ({func._schema.name})")
+            return result
 
     with Reads(), Operators():
         yield

@@ -18,6 +18,7 @@ from graphpod_runtime.models.by_transformers.masks import Mask, Masks, mask_of
 from graphpod_runtime.models.by_transformers.model import transformers_model
 from graphpod_runtime.models.by_transformers.parts import Parts
 from graphpod_runtime.models.by_transformers.positions import Positions
+from graphpod_runtime.models.by_transformers.rehearsal import watched
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.random import random_model
 from truth.families.tiny import tiny
@@ -162,6 +163,22 @@ def test_a_model_that_counts_positions_itself_is_refused_where_they_have_little_
     monkeypatch.setattr(Positions, "arguments", counted)
     with pytest.raises(ModelUnsupported, match="not on its own position alone"):
         transformers_model(tmp_path, dtype, 64)
+
+
+@pytest.mark.parametrize(
+    ("moved", "operator"),
+    [
+        (lambda: torch.ones(3).to("meta"), "aten::_to_copy"),
+        (lambda: torch.empty(3, device="meta").copy_(torch.ones(3)), "aten::copy_"),
+        (lambda: torch.ones(3).to(torch.float64), ""),
+    ],
+)
+def test_a_copy_between_devices_is_noted_a_change_of_type_is_none(moved: Callable[[], Tensor], operator: str) -> None:
+    """Phi-MoE makes its frequencies on the host in each pass. `meta` stands for a GPU."""
+    noted: list[str] = []
+    with watched(noted.append):
+        moved()
+    assert noted == ([f"copies a tensor from cpu to meta ({operator})"] if operator else [])
 
 
 def causal(batch: Any, head: Any, query: Tensor, key: Tensor) -> Tensor:
