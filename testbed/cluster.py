@@ -267,7 +267,7 @@ class Cluster:
         mounts.create(self.folder, node.index)
         name = f"containerd-{node.name}"
         runtime = self._component(name, node.containerd(), node=node.index)
-        self._wait(name, runtime, node.runtime_answers)
+        self._wait(name, runtime, node.images.answers)
         node.images.load(pause.archive())
 
     def _start_nodes(self, plane: ControlPlane, nodes: list[Node], api: Api, steps: Steps) -> None:

@@ -3,7 +3,7 @@ import re
 from testbed.errors import TestbedError
 
 LONGEST = 24
-RESERVED = {"locks"}  # folders next to the testbeds'
+RESERVED = ("layers", "locks")  # folders next to the testbeds'
 
 
 def check_name(name: str) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from testbed.control.control_plane import Binary
 from testbed.control.pki import Identities
 from testbed.control.service_proxy import ServiceProxy
-from testbed.errors import TestbedError
 from testbed.host.kernel import CGROUPS, V2_CONTROLLERS, unified
 from testbed.host.network import Addresses, netns
+from testbed.nodes import kept_layers
 from testbed.nodes.node_images import NodeImages
 from testbed.nodes.pause import IMAGE
 
@@ -50,6 +50,7 @@ class Node:
     def write_files(self) -> None:
         for folder in (self.folder / "cni", self.folder / "kubelet", *self.volumes):
             folder.mkdir(parents=True)
+        kept_layers.lay(self.folder / "containerd")
         (self.folder / "containerd.toml").write_text(containerd_config(self.folder))
         network = cni_config(self.folder, self.addresses, self.index)
         (self.folder / "cni" / "10-testbed.conflist").write_text(json.dumps(network))
@@ -120,15 +121,6 @@ class Node:
             for setting in ("cpuset.cpus", "cpuset.mems"):  # empty in a new group, and then it can hold no process
                 if (hierarchy / setting).exists():
                     (hierarchy / self.cgroup / setting).write_text((hierarchy / setting).read_text())
-
-    def runtime_answers(self) -> bool:
-        if not self.socket.exists():
-            return False
-        try:
-            self.images.ctr("version", timeout=5)
-        except TestbedError:
-            return False  # it listens before it answers: asked again
-        return True
 
 
 def containerd_config(folder: Path) -> str:

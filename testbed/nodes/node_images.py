@@ -6,7 +6,7 @@ store has them, and it keeps what an image refers to; so a change of code costs 
 
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen
@@ -30,14 +30,25 @@ class NodeImages:
         if all(there.get(image.name) == image.digest for image in wanted):
             return None
         known = {blob for digest in set(there.values()) for blob in self._blobs(digest)}
-        return self._import(wanted, known)
+        return self.send(wanted, known)
+
+    def answers(self) -> bool:
+        """Does containerd? It listens before it does."""
+        if not self.socket.exists():
+            return False
+        try:
+            self.ctr("version", timeout=5)
+        except TestbedError:
+            return False
+        return True
 
     def _blobs(self, digest: str) -> set[str]:
         """What an image there refers to; nothing of one that is not a plain manifest."""
         manifest = json.loads(self.ctr("content", "get", digest))
         return {part["digest"] for part in (manifest.get("config"), *manifest.get("layers", ())) if part}
 
-    def _import(self, wanted: Iterable[packed.Packed], known: set[str]) -> int:
+    def send(self, wanted: Iterable[packed.Packed], known: Collection[str] = ()) -> int:
+        """Imports these images less the blobs that are `known` there; bytes sent. Raises `TestbedError`."""
         command = [*TIED, *self._command("images", "import", "-")]
         with Popen(command, stdin=PIPE, stdout=PIPE, stderr=STDOUT) as importing:
             assert importing.stdin

@@ -7,11 +7,12 @@ import yaml
 
 from demo.chart import install, wait_operator
 from demo.ground import Image
-from demo.images import provide
+from demo.images import layouts, provide
 from demo.local import Testbed
 from demo.objects import read
 from demo.service import CLAIM, HERE, NAMESPACE, apply, fill_claim
 from testbed import Cluster
+from testbed.nodes.kept_layers import keep
 from tests.clusters import own_cluster
 from tests.eventually import Eventually
 from tests.places import Place
@@ -21,7 +22,10 @@ SHARED = {"storageClassName": "testbed-shared", "accessModes": ["ReadWriteMany"]
 
 @pytest.fixture(scope="package")
 def node_cluster() -> Iterator[Cluster]:
-    """A cluster with two real nodes; started by the first test that asks."""
+    """A cluster with two real nodes, which begin with the large layers of our images; started by the first test that
+    asks.
+    """
+    keep(layouts(print).values())
     with own_cluster("test-node", "node", nodes=2) as cluster:
         yield cluster
 

@@ -14,6 +14,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from testbed import Cluster
 from testbed.images import build as images
 from testbed.images import packed
+from testbed.nodes.kept_layers import CONTENT, LARGE
 from testbed.sbom import SITE, canonical, dpkg_status
 
 pytestmark = pytest.mark.e2e
@@ -144,3 +145,11 @@ def test_a_node_is_sent_only_the_layers_it_lacks(node_cluster: Cluster, tmp_path
     said.clear()
     node_cluster.load(other, said.append)
     assert all(line.endswith("s, 0.0 MB") for line in said), said
+
+
+def test_a_node_begins_with_the_large_layers_of_our_images(node_cluster: Cluster) -> None:
+    large = [layer.digest for layer in built("runtime").layers if layer.size >= LARGE]
+    assert large
+    for node in ("node1", "node2"):
+        content = node_cluster.folder / node / "containerd" / CONTENT
+        assert all((content / digest.removeprefix("sha256:")).stat().st_nlink > 1 for digest in large)

@@ -11,12 +11,13 @@ from demo.answer import QUESTION, TOKENS, address
 from demo.chart import NAMESPACE as SYSTEM
 from demo.chart import SELECTOR as OPERATOR
 from demo.chart import install, wait_operator
-from demo.images import provide
+from demo.images import layouts, provide
 from demo.local import Testbed
 from demo.objects import conditions, listed
 from demo.service import EXAMPLE, NAME, NAMESPACE, SELECTOR, fill_claim, wait_condition
 from testbed import Cluster
 from testbed.host.network import Family
+from testbed.nodes.kept_layers import keep
 from tests.clusters import own_cluster
 from tests.places import Place
 
@@ -24,6 +25,7 @@ from tests.places import Place
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """One node with the chart and the weights of the demo."""
+    keep(layouts(print).values())
     with own_cluster("test-ipv6", "node", family=Family.IPV6) as cluster:
         images = provide(cluster, print)
         install(Testbed(cluster))
