@@ -77,6 +77,8 @@ class ModelFacts:
     """What of the model the engine of this version does not have."""
     fp8_weights: int = 0
     """Weights that the checkpoint holds in FP8; 0: all are plain."""
+    fp8_blocks: tuple[str, ...] = ()
+    """Matrices of layers, by their names, that have a scale for each block in the checkpoint, in any layer."""
     draft: "ModelFacts | None" = None
     """The smaller model or the head that drafts for this one, where it is known."""
     head: SpeculativeMethod | None = None
@@ -121,7 +123,8 @@ class ModelFacts:
         )
         if not known or shape.not_built or (scheme := _usable(declared.scheme)) is None:
             return shape
-        return replace(shape, fp8_weights=scheme.weights(layers, shape.matrices))
+        blocks = scheme.in_blocks(layers)
+        return replace(shape, fp8_weights=scheme.weights(layers, shape.matrices), fp8_blocks=blocks)
 
     @classmethod
     def of_head(cls, method: SpeculativeMethod, config: Mapping[str, Any]) -> "ModelFacts":
@@ -129,7 +132,7 @@ class ModelFacts:
         if (missing := _usable(lambda: head_not_built(method, config))) is not None:
             return replace(cls.of(config), head=method, not_built=missing)
         vocab = _count(config, DRAFT_VOCAB, 0)
-        return replace(cls.of(layers_of(method, config)), head=method, draft_vocab=vocab, fp8_weights=0)
+        return replace(cls.of(layers_of(method, config)), head=method, draft_vocab=vocab, fp8_weights=0, fp8_blocks=())
 
     @property
     def matrices(self) -> dict[str, int]:

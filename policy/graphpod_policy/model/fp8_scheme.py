@@ -73,6 +73,12 @@ class Fp8Scheme:
         """Weights in FP8, of a model whose layers have matrices of `sizes` elements by part."""
         return sum(sizes[part] for layer in range(layers) for part in sizes if self.covers(layer, part))
 
+    def in_blocks(self, layers: int) -> tuple[str, ...]:
+        """Matrices that have a scale for each block, in any of so many layers."""
+        if self.granularity is not Granularity.Blocks:
+            return ()
+        return tuple(part for parts in PARTS for part in parts if any(self.covers(at, part) for at in range(layers)))
+
     def __str__(self) -> str:
         """For people: what shares a scale, and how activations get theirs."""
         words = {

@@ -37,7 +37,8 @@ def weights_bytes(config: EngineConfig, model: ModelFacts, stage: int = 0) -> in
     becomes so when it is loaded. Of a pipeline those of `stage`: no other has more than the first."""
     spread = config.features
     params = model.params if spread.pipeline == 1 else _stage_params(model, spread.pipeline, stage)
-    own = (params * DTYPE_BYTES[config.element] - fp8_savings(config, model)) // spread.tensor
+    savings = fp8_savings(config, model) * stage_layers(model.layers, spread.pipeline)[stage] // model.layers
+    own = (params * DTYPE_BYTES[config.element] - savings) // spread.tensor
     return own if model.draft is None else own + weights_bytes(config, model.draft)
 
 

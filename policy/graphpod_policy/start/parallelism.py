@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from graphpod_policy.config import EngineConfig
-from graphpod_policy.enums import Device, ModelPath, Quantization
+from graphpod_policy.enums import Device, ModelPath
 from graphpod_policy.exit_codes import ExitCode
 from graphpod_policy.facts import ModelFacts
 from graphpod_policy.model.architectures import ARCHITECTURES
+from graphpod_policy.model.fp8_scheme import BLOCK, PARTS
 from graphpod_policy.node import NodeFacts, processes_bytes
 from graphpod_policy.start.obstacle import Obstacle
 from graphpod_policy.units import as_quantity
@@ -56,13 +57,28 @@ def indivisible(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obst
             problems.append(f"pipeline {spread.pipeline} has more stages than the model has layers ({model.layers})")
         if spread.expert > 1 and not model.experts:
             problems.append(f"expert {spread.expert}, and the model has no experts")
+        if not problems:
+            problems += _parts_of_blocks(model, spread.tensor)
     for problem in problems:
         yield Obstacle.of(ExitCode.ParallelismInvalid, f"spec.parallelism: {problem}")
 
 
+def _parts_of_blocks(model: ModelFacts, tensor: int) -> Iterator[str]:
+    """Matrices whose parts of `tensor` ranks would begin within a block that has one scale."""
+    heads, parts = model.heads * model.head_dim // tensor, min(tensor, model.kv_heads)
+    sizes = (heads, *[model.kv_heads // parts * model.head_dim] * 2, heads, *[model.intermediate // tensor] * 3)
+    names = [part for parts in PARTS for part in parts]
+    for name, part in zip(names, sizes, strict=True):
+        if tensor > 1 and name in model.fp8_blocks and part % BLOCK:
+            yield (
+                f"tensor {tensor} divides {name} into parts of {part}, and its FP8 scales are of {BLOCK}: a part "
+                "begins within a block"
+            )
+
+
 def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
     """What several ranks do not have yet."""
-    features, fp8 = config.features, model is not None and bool(model.fp8_weights)
+    features = config.features
     row = None if model is None else ARCHITECTURES.get(model.architecture)
     if features.ranks == 1:
         return
@@ -71,7 +87,6 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
     for asked, field, what, instead in (
         (features.speculative, "spec.engine.speculative", "speculative decoding", "remove it"),
         (features.host_cache_bytes, "spec.engine.hostCache", "a host KV cache", "remove it"),
-        (features.quantization is Quantization.Fp8 or fp8, "spec.engine.quantization", "FP8 weights", "use plain ones"),
         (
             model is not None and model.path is ModelPath.Transformers,
             "spec.model",

@@ -123,8 +123,8 @@ class ModelShape:
 
     def staged(self, index: int, count: int) -> "ModelShape":
         """The layers of stage `index` of `count`. ValueError for what names layers of the whole model."""
-        if self.scheme is not None or self.mixture is not None:
-            raise ValueError("stages of FP8 weights or of a mixture: their layers are counted from the model's first")
+        if self.mixture is not None:
+            raise ValueError("stages of a mixture: its layers are counted from the model's first")
         layers = stage_layers(self.layers, count)
         first, end = sum(layers[:index]), sum(layers[: index + 1])
         return replace(
@@ -152,7 +152,8 @@ class ModelShape:
         return self.mixture if self.mixture is not None and layer in self.mixture.layers else None
 
     def scheme_of(self, layer: int, part: str) -> Fp8Scheme | None:
-        """That of the matrix of `layer` that has `part` in it."""
+        """That of the matrix of `layer` that has `part` in it. A scheme counts layers from the model's first."""
+        layer += 0 if self.stage is None else self.stage.first
         return self.scheme if self.scheme is not None and self.scheme.covers(layer, part) else None
 
     def window(self, layer: int) -> int | None:

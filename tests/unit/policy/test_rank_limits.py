@@ -68,7 +68,6 @@ def test_what_does_not_divide_is_refused_with_both_numbers(ranks: int, changes: 
     [
         ({"speculative": SpeculativeMethod.Ngram}, "spec.engine.speculative: speculative decoding with"),
         ({"host_cache_bytes": 1 << 30}, "spec.engine.hostCache: a host KV cache with"),
-        ({"quantization": Quantization.Fp8}, "spec.engine.quantization: FP8 weights with"),
     ],
 )
 def test_what_ranks_do_not_have_yet_is_refused_by_name(changes: dict[str, Any], words: str) -> None:
@@ -76,6 +75,41 @@ def test_what_ranks_do_not_have_yet_is_refused_by_name(changes: dict[str, Any], 
     assert f"{words} spec.parallelism.tensor 3 is not built in this version" in found
     assert "or set spec.parallelism.tensor: 1" in found
     assert "is not built" not in refused(Features(tensor=1, **changes), LLAMA)
+
+
+BLOCKS = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "changes", "words"),
+    [
+        (3, {}, "tensor 3 divides self_attn.q_proj into parts of 192, and its FP8 scales are of 128"),
+        (2, {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}, "self_attn.k_proj into parts of 64,"),
+        (2, {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 128, "intermediate_size": 384},
+         "tensor 2 divides mlp.down_proj into parts of 192, and its FP8 scales are of 128"),
+    ],
+)  # fmt: skip
+def test_parts_that_begin_within_a_block_are_refused_with_both_numbers(
+    ranks: int, changes: dict[str, Any], words: str
+) -> None:
+    found = refused(Features(tensor=ranks), LLAMA | changes | {"quantization_config": BLOCKS})
+    assert words in found
+    assert "a part begins within a block" in found
+    assert refused(Features(pipeline=ranks), LLAMA | changes | {"quantization_config": BLOCKS}) == ""
+
+
+def test_parts_of_whole_blocks_and_of_other_formats_begin_anywhere() -> None:
+    whole = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 128, "quantization_config": BLOCKS}
+    assert refused(Features(tensor=2), LLAMA | whole) == ""
+    left_out = BLOCKS | {"modules_to_not_convert": ["self_attn", "mlp"]}
+    assert refused(Features(tensor=3), LLAMA | {"quantization_config": left_out}) == ""
+    assert refused(Features(tensor=3, quantization=Quantization.Fp8), LLAMA) == ""
+
+
+def test_a_stage_saves_the_second_byte_of_its_own_layers() -> None:
+    model, features = ModelFacts.of(LLAMA), Features(pipeline=4, quantization=Quantization.Fp8)
+    saved = weights_bytes(engine(Features(pipeline=4)), model) - weights_bytes(engine(features), model)
+    assert saved == 3 * 8 * sum(model.matrices.values())  # float32
 
 
 def test_every_parallelism_above_one_is_named() -> None:
@@ -121,7 +155,6 @@ def test_stages_need_a_layer_each_and_no_equal_share() -> None:
     [
         ({"speculative": SpeculativeMethod.Ngram}, "spec.engine.speculative: speculative decoding with"),
         ({"host_cache_bytes": 1 << 30}, "spec.engine.hostCache: a host KV cache with"),
-        ({"quantization": Quantization.Fp8}, "spec.engine.quantization: FP8 weights with"),
         ({"lora": ("a",)}, "spec.engine.lora: LoRA adapters (a) is"),
         ({"expert": 2}, "spec.parallelism.expert: expert parallelism (2) is"),
     ],

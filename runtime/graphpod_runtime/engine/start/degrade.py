@@ -142,7 +142,7 @@ class DegradingCapture:
                 max_model_len=self._config.max_model_len,
                 long_row=LONG_ROW[self._config.features.device],
                 ranks=self._capturer.ranks,
-                tipped=tipping_of(self._device_state.model.module()),
+                tipped=tipping_of(self._device_state.model.module(), self._capturer.ranks),
             )
             try:
                 for checked, _ in enumerate(checker.sizes(), 1):

@@ -10,13 +10,15 @@ from torch import Tensor, nn
 from graphpod_runtime.compiled.source_comparison import nudged
 from graphpod_runtime.models.mlp.experts import Experts
 from graphpod_runtime.models.weights.fp8 import Fp8BlockWeight, Fp8Weight, fp8_weights, tipped
+from graphpod_runtime.ranks.agreement import ALONE, Ranks
 
 
-def tipping_of(module: nn.Module) -> Callable[[], AbstractContextManager[None]] | None:
-    """What moves those of `module` while it lasts; None: a rounding tips nothing there."""
+def tipping_of(module: nn.Module, ranks: Ranks = ALONE) -> Callable[[], AbstractContextManager[None]] | None:
+    """What moves those of `module` while it lasts; None: a rounding tips nothing there, nor at any other of `ranks`.
+    What tips states of one stage of a pipeline reaches the others, and all run the same passes."""
     weights = fp8_weights(module)
     routers = tuple(one.router.data for one in module.modules() if isinstance(one, Experts))
-    return partial(_all_tipped, weights, routers) if weights or routers else None
+    return partial(_all_tipped, weights, routers) if ranks.most(bool(weights or routers)) else None
 
 
 @contextmanager

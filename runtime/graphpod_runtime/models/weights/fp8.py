@@ -48,13 +48,12 @@ class Fp8Weight(nn.Module):
         return matmul(self.form, x, self.tensors(), bias)
 
     def destinations(self, first: int, rows: int, cut: Cut = WHOLE) -> Mapping[str, Destination]:
-        assert cut == WHOLE, "ranks with FP8 weights are refused"
         if self._scheme.online:
-            return {"weight": OnlineRows(self.matrix, self.scale, first, rows)}
+            return {"weight": OnlineRows(self.matrix, self.scale, first, rows, cut)}
         one = self._scheme.granularity is Granularity.Tensor
         found: dict[str, Destination] = {
-            "weight": Fp8Rows(self.matrix, first, rows),
-            self._scheme.scale: RowScales(self.scale, first, rows, one),
+            "weight": Fp8Rows(self.matrix, first, rows, cut),
+            self._scheme.scale: RowScales(self.scale, first, rows, one, cut),
         }
         if self.activation_scale is not None:
             found["input_scale"] = ActivationScale(self.activation_scale)
@@ -90,10 +89,11 @@ class Fp8BlockWeight(nn.Module):
         return matmul(self.form, x, self.tensors(), bias)
 
     def destinations(self, first: int, rows: int, cut: Cut = WHOLE) -> Mapping[str, Destination]:
-        assert cut == WHOLE, "ranks with FP8 weights are refused"
+        part = self.matrix.shape[1] if cut.dim else rows
+        assert cut.parts == 1 or part % BLOCK == 0, "a part that begins within a block is refused before a start"
         return {
-            "weight": Fp8Rows(self.matrix, first, rows),
-            self._scheme.scale: BlockScales(self.scale, first, rows, self._shared),
+            "weight": Fp8Rows(self.matrix, first, rows, cut),
+            self._scheme.scale: BlockScales(self.scale, first, rows, self._shared, cut),
         }
 
     def fill(self, matrix: Tensor) -> None:

@@ -8,21 +8,22 @@ from torch import Tensor
 
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.kernels.fp8_product import BLOCK, FP8
-from graphpod_runtime.models.tensor_destination import PIECE_BYTES, TensorInvalid
+from graphpod_runtime.models.tensor_destination import PIECE_BYTES, WHOLE, Cut, TensorInvalid
 from graphpod_runtime.models.weights.channel_scales import quantized_rows
 
 
 @dataclass(frozen=True, slots=True)
 class Fp8Rows:
-    """Rows [first, first + rows) of `matrix` [out, in] take what is FP8 already."""
+    """Rows [first, first + rows) of `matrix` [out, in] take what is FP8 already, or its part `cut`."""
 
     matrix: Tensor
     first: int
     rows: int
+    cut: Cut = WHOLE
 
     @property
     def shapes(self) -> Sequence[Sequence[int]]:
-        return ((self.rows, self.matrix.shape[1]),)
+        return (self.cut.whole((self.rows, self.matrix.shape[1])),)
 
     def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
         if tensor.dtype is not FP8:
@@ -30,7 +31,7 @@ class Fp8Rows:
                 f"is {_name(tensor)}, and quantization_config says {_name(self.matrix)}; take the config.json of these "
                 "weights"
             )
-        into = self.matrix[self.first : self.first + self.rows]
+        into, tensor = self.matrix[self.first : self.first + self.rows], self.cut.taken(tensor)
         for piece, rows in zip(tensor.split(_rows(tensor)), into.split(_rows(tensor)), strict=True):
             rows.copy_(piece)
             read()
@@ -38,25 +39,28 @@ class Fp8Rows:
 
 @dataclass(frozen=True, slots=True)
 class OnlineRows:
-    """Rows [first, first + rows) of `matrix` and of `scale` [out] take plain weights, and quantize them."""
+    """Rows [first, first + rows) of `matrix` and of `scale` [out] take plain weights, or their part `cut`, and quantize
+    them. Ranks that divide the inputs of an output have one scale for it, that of the whole row."""
 
     matrix: Tensor
     scale: Tensor
     first: int
     rows: int
+    cut: Cut = WHOLE
 
     @property
     def shapes(self) -> Sequence[Sequence[int]]:
-        return ((self.rows, self.matrix.shape[1]),)
+        return (self.cut.whole((self.rows, self.matrix.shape[1])),)
 
     def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
+        tensor = tensor if self.cut.dim else self.cut.taken(tensor)
         at, count = self.first, _rows(tensor)
         for piece in tensor.split(count):
             rows = slice(at, at + piece.shape[0])
             matrix, scale = quantized_rows(piece.to(self.matrix.device))
             if not bool(scale.isfinite().all()):
                 raise TensorInvalid("has a weight that is not finite: it has no scale; copy the model again")
-            self.matrix[rows].copy_(matrix)
+            self.matrix[rows].copy_(self.cut.taken(matrix) if self.cut.dim else matrix)
             self.scale[rows].copy_(scale)
             at += piece.shape[0]
             read()
@@ -64,38 +68,46 @@ class OnlineRows:
 
 @dataclass(frozen=True, slots=True)
 class RowScales:
-    """Entries [first, first + rows) of `scale` [out] take a scale for each row, or one for all of them."""
+    """Entries [first, first + rows) of `scale` [out] take a scale for each row, or one for all of them. A part `cut` of
+    the rows has a part of the scales."""
 
     scale: Tensor
     first: int
     rows: int
     one: bool
+    cut: Cut = WHOLE
 
     @property
     def shapes(self) -> Sequence[Sequence[int]]:
-        return ((), (1,)) if self.one else ((self.rows, 1), (self.rows,))
+        if self.one:
+            return (), (1,)
+        return tuple(shape if self.cut.dim else self.cut.whole(shape) for shape in ((self.rows, 1), (self.rows,)))
 
     def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
-        self.scale[self.first : self.first + self.rows] = _checked(tensor).flatten()
+        scales = _checked(tensor)
+        if not (self.one or self.cut.dim):
+            scales = self.cut.taken(scales)
+        self.scale[self.first : self.first + self.rows] = scales.flatten()
         read()
 
 
 @dataclass(frozen=True, slots=True)
 class BlockScales:
-    """Rows [first, first + rows) of a weight by blocks take theirs into `scale`, which has a row of scales for 128
-    rows of the weight, or for one."""
+    """Rows [first, first + rows) of a weight by blocks, or its part `cut`, take theirs into `scale`, which has a row of
+    scales for 128 rows of the weight, or for one. A part begins and ends where a block does."""
 
     scale: Tensor
     first: int
     rows: int
     shared: bool
+    cut: Cut = WHOLE
 
     @property
     def shapes(self) -> Sequence[Sequence[int]]:
-        return ((-(-self.rows // BLOCK), self.scale.shape[1]),)
+        return (self.cut.whole((-(-self.rows // BLOCK), self.scale.shape[1])),)
 
     def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
-        scales = _checked(tensor)
+        scales = _checked(self.cut.taken(tensor))
         if self.shared:
             first = self.first // BLOCK
             self.scale[first : first + scales.shape[0]] = scales

@@ -88,7 +88,7 @@ def test_ranks_of_a_stage_are_neighbours() -> None:
 
 def test_what_names_layers_of_the_whole_model_has_no_stages(tmp_path: Path) -> None:
     shape = load_model(write_llama(tmp_path), torch.float32, 64).shape
-    with pytest.raises(ValueError, match="their layers are counted from the model's first"):
+    with pytest.raises(ValueError, match="its layers are counted from the model's first"):
         replace(shape, mixture=cast(Mixture, object())).staged(0, TWO)
 
 
