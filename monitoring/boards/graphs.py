@@ -284,6 +284,50 @@ REPLAY = Section(
     ),
 )
 
+
+def _each_rank(of_ranks: str, of_one: str, labels: str = "") -> str:
+    """A sum of `of_ranks` for each rank, of `of_one` for a pod of one, which has no series of ranks."""
+    of_ranks, of_one = selected(of_ranks), selected(of_one)
+    ranks, pods = f"sum by (namespace, pod, rank{labels}) ({of_ranks})", f"sum by (namespace, pod{labels}) ({of_one})"
+    return f"{ranks} or ({pods} unless on (namespace, pod) {of_ranks})"
+
+
+RANKS = Section(
+    "Ranks",
+    (
+        Panel(
+            "Memory of each rank",
+            "Bytes that each rank of a pod has reserved on its GPU: weights, KV cache and graphs. A pod of one GPU has "
+            "no number of a rank; its graphs are in Memory of graphs. Good: ranks of a stage have the same. Stages of "
+            "a pipeline differ by their layers.",
+            Kind.Bars,
+            Unit.Bytes,
+            (
+                Query(
+                    _each_rank("graphpod_rank_memory_bytes", "graphpod_memory_bytes", ", kind"),
+                    "{{pod}} {{rank}} {{kind}}",
+                ),
+            ),
+            width=12,
+        ),
+        Panel(
+            "Time to capture, by rank",
+            "Seconds in which each rank of a pod captured its graphs. Ranks wait for the slowest one. Good: about the "
+            "same for all. One that is much slower: look at the clock and the temperature of its GPU.",
+            Kind.Bars,
+            Unit.Seconds,
+            (
+                Query(
+                    _each_rank("graphpod_rank_capture_seconds", "graphpod_graph_size_capture_seconds"),
+                    "{{pod}} {{rank}}",
+                ),
+            ),
+            "Empty if no phase has graphs.",
+            width=12,
+        ),
+    ),
+)
+
 LADDER = Section(
     "Sizes",
     (
@@ -362,6 +406,6 @@ BOARD = Board(
     "graphpod / Graphs",
     "Which graphs run, what they cost to capture, and how often they are replayed.",
     OF_SERVICES,
-    (STATE, CAPTURE, REPLAY, LADDER),
+    (STATE, CAPTURE, RANKS, REPLAY, LADDER),
     POD_MARKS,
 )

@@ -1,7 +1,8 @@
 """A service of several ranks on a real node: one container with a process for each, Ready, and restarted with its cause
-in the status when one of them is killed.
+in the status when one of them is killed. It becomes a pipeline by an edit.
 
-On CPUs, over gloo; SmolLM2 has three key-value heads, so there are three ranks.
+The tests of this file are one story in its order. On CPUs, over gloo; SmolLM2 has three key-value heads, so there are
+three ranks.
 """
 
 import re
@@ -36,13 +37,17 @@ for folder in pathlib.Path("/proc").glob("[0-9]*"):
 @pytest.fixture(scope="module")
 def divided(installed: Cluster) -> Iterator[Place]:
     place = Place(installed, NAMESPACE)
-    spec = yaml.safe_load(EXAMPLE.read_text())["spec"]
-    spec["graph"] |= {"sizes": {"prefill": [48], "decode": [1]}}
-    spec["parallelism"] = {"tensor": RANKS}
-    spec["resources"]["requests"]["cpu"] = "500m"
-    place.apply(NAME, **spec)
+    place.apply(NAME, **spread(tensor=RANKS))
     yield place
     place.kubectl("delete", "gisvc", NAME, "--ignore-not-found", "--wait", timeout=60)
+
+
+def spread(**parallelism: int) -> dict[str, Any]:
+    """The demo's service, with a start of seconds, over several ranks."""
+    spec: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())["spec"]
+    spec["graph"] |= {"sizes": {"prefill": [48], "decode": [1]}}
+    spec["resources"]["requests"]["cpu"] = "500m"
+    return {**spec, "parallelism": parallelism}
 
 
 def pod(place: Place) -> dict[str, Any]:
@@ -80,3 +85,18 @@ def test_ranks_of_one_container_answer_and_a_killed_one_restarts_it_with_its_cau
     after = pod(divided)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["status"]["containerStatuses"][0]["restartCount"] == 1
+
+
+def test_the_service_becomes_a_pipeline_by_an_edit_and_answers_the_same(divided: Place, eventually: Eventually) -> None:
+    before, said = pod(divided), answer(divided)
+    divided.apply(NAME, **spread(pipeline=2))
+    eventually(
+        lambda: [one["metadata"]["uid"] for one in divided.pods(NAME)] != [before["metadata"]["uid"]], timeout=60
+    )
+    eventually(divided.reached("Ready", "True", "Ready", NAME), timeout=START)
+    eventually(lambda: pod(divided)["metadata"]["uid"] != before["metadata"]["uid"], timeout=120)
+    eventually(lambda: takes_connections(address(divided.cluster, NAMESPACE, NAME)))
+    assert answer(divided) == said
+    name = pod(divided)["metadata"]["name"]
+    read = "import json, urllib.request as u; print(json.load(u.urlopen('http://127.0.0.1:8001/warmup'))['pipelineLayers'])"
+    assert divided.kubectl("exec", name, "--", "python3", "-c", read).strip() == "[15, 15]"

@@ -12,6 +12,8 @@ SHORT_NAME = "gisvc"
 NAME_MAX = 40
 
 
+GPU = "nvidia.com/gpu"
+"""The resource of whole NVIDIA GPUs."""
 CONTAINER = "engine"
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from graphpod_operator.api.names import (
     CONTAINER,
     FETCH_CONTAINER,
+    GPU,
     HASH_ANNOTATION,
     OWNER_LABEL,
     TEMPLATE_ANNOTATION,
@@ -71,6 +72,8 @@ class Pod:
     """Which bound it breaks; nothing but its metadata was read then."""
     job: str = ""
     """Uid of the Job that it belongs to; empty of a service's pod."""
+    gpus: int = 0
+    """Whole NVIDIA GPUs that its containers ask for, all of one node."""
 
     @property
     def failed_start(self) -> bool:
@@ -125,7 +128,14 @@ class Pod:
             started=(state.get("running") or {}).get("startedAt"),
             breach=raw.get(bounds.BREACH),
             job=job,
+            gpus=sum(_gpus(container) for container in spec.get("containers") or ()),
         )
+
+
+def _gpus(container: Raw) -> int:
+    """What the API server has made of the amount: a whole number."""
+    amount = str(((container.get("resources") or {}).get("limits") or {}).get(GPU, ""))
+    return int(amount) if amount.isdecimal() else 0
 
 
 def _pod_owner(metadata: Raw) -> Key | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from graphpod_operator.api.names import GPU
 from graphpod_operator.cache.pod import PREPARED_SECONDS, Ended, Pod
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ConditionType
@@ -241,7 +242,10 @@ def unscheduled(pod: Pod) -> Diagnosis | None:
     if any(words in message for words in _UNBOUND_CLAIM):
         return Diagnosis(Reason.ClaimNotBound, "the PersistentVolumeClaim of spec.model.uri has no volume yet", pod)
     reason = Reason.VolumeElsewhere if _ELSEWHERE in message else Reason.Unschedulable
-    return Diagnosis(reason, _PREEMPTION.split(message)[0] or "no node fits", pod)
+    words = _PREEMPTION.split(message)[0] or "no node fits"
+    # the scheduler does not say how many of them it looked for
+    wants = f"it needs {pod.gpus} free {GPU} of one node: " if pod.gpus and f"Insufficient {GPU}" in message else ""
+    return Diagnosis(reason, wants + words, pod)
 
 
 def _refused(reason: Reason, word: str, message: str, pod: Pod) -> Diagnosis:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 from graphpod_operator.api import duration, quantity
+from graphpod_operator.api.names import GPU
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.api.weights_uri import ARCHIVE
 from graphpod_operator.resolve.model_uri import ModelUri
 from graphpod_policy import Device, Features, GraphRequest, NotBuilt, not_built
-
-GPU = "nvidia.com/gpu"
 
 OTHER_ACCELERATORS = (
     "nvidia.com/mig-", "nvidia.com/gpu.", "amd.com/gpu", "gpu.intel.com/", "google.com/tpu", "habana.ai/gaudi",

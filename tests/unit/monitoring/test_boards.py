@@ -20,8 +20,6 @@ MAX_BYTES = 1 << 20
 """Of a ConfigMap."""
 ELSEWHERE = {
     "workqueue_work_duration_seconds": "the seconds of controller_runtime_reconcile_time_seconds, for boards of others",
-    "graphpod_rank_memory_bytes": "pods of one rank have no series of it; the page on several GPUs says how to read it",
-    "graphpod_rank_capture_seconds": "likewise",
 }
 """Metrics that no board and no rule reads, and why."""
 SPAN = Span(end=1000.0, length=600.0, scrape=15.0)

@@ -25,7 +25,8 @@ ROWS = {
     ),
     "Unschedulable": warns(
         (*_W, *_S), _F, "the scheduler finds no node for a pod", "the pod is scheduled",
-        "free or add a node, or lower spec.resources, or relax spec.placement",
+        "free or add a node, or lower spec.resources, or relax spec.placement; for what is free: kubectl describe "
+        "nodes",
     ),
     "QueuedByKueue": ReasonRow(
         (*_W, *_S), _F, "Kueue holds a pod back until its queue has room", "the queue admits it",

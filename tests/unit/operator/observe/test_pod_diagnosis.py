@@ -34,6 +34,24 @@ def only(**made: Any) -> Diagnosis | None:
 SCHEDULER = "0/3 nodes are available: "
 
 
+def test_a_pod_without_room_for_its_gpus_says_how_many_it_needs_of_one_node() -> None:
+    raw = pod(**scheduling(SCHEDULER + "3 Insufficient nvidia.com/gpu. preemption: none"))
+    for limits, words in (
+        ({"nvidia.com/gpu": "4"}, "it needs 4 free nvidia.com/gpu of one node: 0/3 nodes are available: 3 Insuff"),
+        ({"cpu": "4"}, "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."),
+        ({"nvidia.com/gpu": "many"}, "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."),
+    ):
+        engine = {"name": "engine", "resources": {"limits": limits}}
+        found = diagnose([Pod.of({**raw, "spec": {"containers": [engine, {"name": "side"}]}})], {})
+        assert found is not None
+        assert found.what.startswith(words)
+    raw = pod(**scheduling(SCHEDULER + "3 Insufficient cpu."))
+    engine = {"name": "engine", "resources": {"limits": {"nvidia.com/gpu": "4"}}}
+    found = diagnose([Pod.of({**raw, "spec": {"containers": [engine]}})], {})
+    assert found is not None
+    assert found.what == SCHEDULER + "3 Insufficient cpu."
+
+
 @pytest.mark.parametrize(
     ("made", "reason", "words"),
     [
