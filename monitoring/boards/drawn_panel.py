@@ -50,6 +50,7 @@ LABELS = (
     "effective",
     "backend",
     "kernels",
+    "form",
     "version",
     "rule",
     "stage",

@@ -69,15 +69,17 @@ FLEET = Section(
             ),
         ),
         Panel(
-            "Backends and kernels",
-            "What captures graphs on each pod, and whose kernels compute attention. Recorder is a CPU.",
+            "Backends, kernels and weights",
+            "What captures graphs, whose kernels compute attention, how weights are held. Recorder is a CPU.",
             Kind.Table,
             Unit.Count,
             (
                 Query(
                     f"max by (namespace, inferenceservice, pod, backend, version) ({selected('graphpod_build_info')})"
                     " * on (namespace, pod) group_left (kernels) "
-                    f"max by (namespace, pod, kernels) ({selected('graphpod_attention_info')})",
+                    f"max by (namespace, pod, kernels) ({selected('graphpod_attention_info')})"
+                    " * on (namespace, pod) group_left (form) "
+                    f"max by (namespace, pod, form) ({selected('graphpod_weights_info')})",
                     "",
                 ),
             ),

@@ -95,6 +95,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_graph_policy_info", _G, _E, ("phase", "requested", "planned", "effective", "backend"), "Always 1; the policies requested, planned and effective."),
     Metric("graphpod_graph_decision_info", _G, _E, ("phase", "rule", "stage", "outcome", "backend"), "Always 1; the rules that excluded, adjusted or overrode a policy, in the plan or at the start."),
     Metric("graphpod_attention_info", _G, _E, ("kernels",), "Always 1; whose kernels compute attention."),
+    Metric("graphpod_weights_info", _G, _E, ("form",), "Always 1; how the matrices of layers are held: the type, or the form of FP8."),
     Metric("graphpod_warmup_state", _G, _E, ("state",), "1 for the current state of the start, 0 for the others."),
     Metric("graphpod_ready_timestamp_seconds", _G, _E, (), "Unix time at which the start ended and the pod could serve. Before that it has no series."),
     Metric("graphpod_warmup_progress_ratio", _G, _E, (), "Captured sizes over planned sizes, 0 to 1."),

@@ -9,6 +9,7 @@ from graphpod_policy.model.architectures import ARCHITECTURES, FULL_LAYERS, Arch
 from graphpod_policy.model.families import Family, families, transformers_version
 from graphpod_policy.model.fp8_scheme import Fp8Scheme, SchemeNotBuilt, scheme_of
 from graphpod_policy.model.mixture import COUNTS, Mixture, mixture_of
+from graphpod_policy.model.weight_form import form_of
 
 Json = Mapping[str, Any]
 
@@ -119,8 +120,9 @@ class ConfigJson:
             )
         if family.refused:
             return f"architecture {self.architecture!r} is not built ({family.refused}): {family.because}"
-        if self.fields.get(QUANTIZATION):
-            return f"{QUANTIZATION} is not built for {self.architecture}, which runs by transformers"
+        if found := self.fields.get(QUANTIZATION):
+            what = f"{QUANTIZATION} is not built for {self.architecture}, which runs by transformers"
+            return f"{what} (the weights are {form_of(found)}); take the model's 16-bit weights"
         return None
 
     def scheme(self) -> Fp8Scheme | None:

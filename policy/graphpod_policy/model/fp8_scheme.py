@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from graphpod_policy.model.name_pattern import may_backtrack
+from graphpod_policy.model.weight_form import INSTEAD, LONGEST, form_of
 
 BLOCK = 128
 """Rows and columns of a block: the only size that is built."""
@@ -96,10 +97,17 @@ ONLINE = Fp8Scheme(Granularity.Channel, online=True)
 
 def scheme_of(config: Mapping[str, Any] | None) -> Fp8Scheme | None:
     """What `quantization_config` says of the weights; None for plain ones. SchemeNotBuilt for a format that the engine
-    does not have.
+    does not have, with the form in words and what to take instead.
     """
     if not config:
         return None
+    try:
+        return _read(config)
+    except SchemeNotBuilt as error:
+        raise SchemeNotBuilt(f"{error} (the weights are {form_of(config)}); {INSTEAD}") from error
+
+
+def _read(config: Mapping[str, Any]) -> Fp8Scheme | None:
     method = config.get("quant_method")
     if method == "fp8":
         return _fp8(config)
@@ -108,10 +116,7 @@ def scheme_of(config: Mapping[str, Any] | None) -> Fp8Scheme | None:
     # A scheme for the KV cache alone leaves the weights plain numbers.
     if config.get("kv_cache_scheme") and not config.get("config_groups"):
         return None
-    raise SchemeNotBuilt(
-        f"quantization_config of {method!r} is not built; take the model's 16-bit weights, or FP8 ones of quant_method "
-        "fp8 or compressed-tensors"
-    )
+    raise SchemeNotBuilt(f"quantization_config of {str(method)[:LONGEST]!r} is not built")
 
 
 def _fp8(config: Mapping[str, Any]) -> Fp8Scheme:

@@ -19,6 +19,7 @@ from graphpod_runtime.cache.kv import page_bytes
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.mlp.experts import Experts
 from graphpod_runtime.models.registry import build
+from graphpod_runtime.models.weights.fp8 import fp8_weights
 
 COPY_BYTES = {Device.Cuda: 4 << 30, Device.Cpu: 512 << 20}
 """Far more than any cache holds."""
@@ -81,6 +82,7 @@ def model_facts(folder: Path, dtype: str, *, random: bool) -> ModelFacts:
         kv_bytes=page_bytes(shape, 1, dtype_of(dtype)),
         expert_weights=sum(one.gate_up.numel() + one.down.numel() for one in _experts(model.body)),
         chosen=shape.mixture.chosen / shape.mixture.experts if shape.mixture else 1.0,
+        fp8=sum(weight.matrix.numel() for weight in fp8_weights(model.body)),
     )
 
 
@@ -89,7 +91,9 @@ def _experts(body: torch.nn.Module) -> Iterator[Experts]:
 
 
 def _count(module: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
+    """Weights, those in FP8 among them, which are no parameters; not their scales."""
+    in_fp8 = sum(weight.matrix.numel() for weight in fp8_weights(module))
+    return in_fp8 + sum(parameter.numel() for parameter in module.parameters())
 
 
 def machine(device: Device) -> Machine:

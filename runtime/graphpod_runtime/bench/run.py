@@ -217,5 +217,5 @@ class Turns:
 
 def side_by_side(device: Device, machine: Machine, model: ModelFacts, engines: int) -> bool:
     """Whether that many engines stand side by side and take turns."""
-    weights = model.parameters * model.weight_bytes * engines
+    weights = model.held_bytes * engines
     return device is Device.Cpu and weights < ROOM * machine.memory_bytes

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy.model.architectures import ARCHITECTURES
+from graphpod_policy.model.weight_form import INSTEAD, form_by_tensor
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import HOST
@@ -89,6 +90,9 @@ def fill(
     missing = set(targets)
     for file, stored_name, name, tensor in stored:
         if name not in targets:
+            if (form := form_by_tensor(stored_name)) is not None:
+                what = f"{file}: tensor {stored_name} is of weights in another form than config.json says ({form})"
+                raise ModelInvalid(f"{what}; {INSTEAD}")
             raise ModelInvalid(
                 f"{file}: tensor {stored_name} has no place in {what}; use the config.json of this model"
             )

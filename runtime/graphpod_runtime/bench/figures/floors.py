@@ -56,27 +56,39 @@ class ModelFacts(msgspec.Struct, frozen=True, rename="camel"):
     """Of `body`: those of all experts; 0: it has none."""
     chosen: float = 1.0
     """The part of a layer's experts that computes a row."""
+    fp8: int = 0
+    """Of `body`: those in FP8, a byte each."""
+
+    @property
+    def held_bytes(self) -> int:
+        """All weights."""
+        return self.parameters * self.weight_bytes - self.fp8 * (self.weight_bytes - 1)
 
     def read_bytes(self, rows: int) -> float:
         """Weights that a pass of `rows` reads."""
         unread = self.expert_weights * (1 - self.chosen) ** rows
-        return (self.body + self.head - unread) * self.weight_bytes
+        return (self.body + self.head - unread) * self.weight_bytes - self.fp8 * (self.weight_bytes - 1)
 
     @property
     def active(self) -> float:
         """Weights of `body` that compute a row."""
         return self.body - self.expert_weights * (1 - self.chosen)
 
+    @property
+    def multiplied(self) -> float:
+        """The same in products of the model's dtype: a GPU multiplies FP8 at twice the rate of 16 bits, at most."""
+        return self.active - self.fp8 / 2
+
 
 def prefill_floor(model: ModelFacts, rates: Rates, tokens: int) -> Floor:
     """Of one request of `tokens`, with its first token."""
-    return _floor(tokens, model.read_bytes(tokens), 2 * (model.active * tokens + model.head), rates)
+    return _floor(tokens, model.read_bytes(tokens), 2 * (model.multiplied * tokens + model.head), rates)
 
 
 def decode_floor(model: ModelFacts, rates: Rates, batch: int, context: float) -> Floor:
     """Of one step of `batch` sequences that attend to `context` tokens each, on average."""
     moved = model.read_bytes(batch) + batch * context * model.kv_bytes
-    return _floor(batch, moved, 2 * (model.active + model.head) * batch, rates)
+    return _floor(batch, moved, 2 * (model.multiplied + model.head) * batch, rates)
 
 
 def _floor(size: int, moved: float, operations: float, rates: Rates) -> Floor:

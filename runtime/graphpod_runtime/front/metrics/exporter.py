@@ -237,6 +237,8 @@ def _reported(status: Status) -> list[Sample]:
         series.set("graphpod_compiled_functions", functions, source=source)
     if report["attention"] is not None:
         series.set("graphpod_attention_info", 1, kernels=report["attention"]["kernels"])
+    if report["weights"] is not None:
+        series.set("graphpod_weights_info", 1, form=report["weights"])
     for decision in report["decisions"]:
         words = {name: decision[name] for name in ("phase", "rule", "stage", "outcome")}
         series.set("graphpod_graph_decision_info", 1, backend=backend, **words)

@@ -41,3 +41,11 @@ def test_a_row_reads_and_computes_its_chosen_experts_and_many_rows_read_all() ->
     assert mixture.read_bytes(1000) == pytest.approx(2 * 120)
     floor = prefill_floor(mixture, RATES, 50)
     assert (floor.seconds, floor.bound) == (pytest.approx(2 * (40 * 50 + 20) / 400), Bound.Arithmetic)
+
+
+def test_weights_in_fp8_are_read_as_a_byte_each_and_multiplied_at_twice_the_rate() -> None:
+    fp8 = msgspec.structs.replace(MODEL, fp8=80)
+    assert fp8.held_bytes == 2 * 50 + 80
+    assert fp8.read_bytes(7) == 2 * 40 + 80
+    floor = prefill_floor(fp8, RATES, 50)
+    assert (floor.seconds, floor.bound) == (pytest.approx(2 * (60 * 50 + 20) / 400), Bound.Arithmetic)

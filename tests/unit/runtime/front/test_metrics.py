@@ -21,7 +21,7 @@ from .conftest import Front, engine_json
 
 CORE = re.compile(
     r"graphpod_(graph_(captures|capture_|selfchecks|recaptures|replays|fallbacks|tokens|size_|requested_|decision_)"
-    r"|forward_|eager_|attention_|trace_|grammar_mask_|speculation_|host_cache_"
+    r"|forward_|eager_|attention_|weights_|trace_|grammar_mask_|speculation_|host_cache_"
     r"|prefix_cache_tier_|rank_)"
 )
 """Rows that only a runner with a model can move, or a traced request; their own tests look at them."""
@@ -186,6 +186,7 @@ def test_no_load_and_no_ladder_exceed_the_documented_bound_of_series(tmp_path: P
             counters.add("graphpod_graph_size_replays_total", 0, **labels)
             counters.add("graphpod_graph_size_padding_tokens_total", 0, **labels)
     subject._status.report["attention"] = {"kernels": "Torch", "because": ""}
+    subject._status.report["weights"] = "bfloat16"
     subject._status.report["stages"] = [{"name": stage.value, "seconds": 1.0} for stage in StartStage]
     subject._status.report["decisions"] = [
         {"phase": phase.value, "rule": rule.id, "stage": stage.value, "outcome": "Adjust"}

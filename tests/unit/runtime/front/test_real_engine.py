@@ -185,6 +185,7 @@ def test_memory_is_that_of_weights_and_cache(pod: Front, llama: tuple[Path, Llam
     assert pod.metric("graphpod_memory_bytes", kind="kv_cache") == page * pages
     kernels = pod.get("/warmup").json()["attention"]["kernels"]
     assert pod.metric("graphpod_attention_info", kernels=kernels) == 1
+    assert pod.metric("graphpod_weights_info", form="float32") == 1
     assert pod.metric("graphpod_graph_decision_info", rule="NoCuda") >= 1
 
 

@@ -80,6 +80,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: edit(folder, quantization_config={"quant_method": "awq"}),
         "quantization_config of 'awq' is not built",
     ),
+    "packed weights that config.json does not speak of": (
+        lambda folder: rewrite(folder, lambda tensors: tensors.update({"model.norm.qweight": torch.zeros(2)})),
+        r"qweight is of weights in another form than config.json says \(INT4 or INT8 by GPTQ or AWQ\); take the",
+    ),
     "windows of layers that are not there": (
         lambda folder: edit(folder, use_sliding_window=True, max_window_layers=0, sliding_window=8, layer_types=["x"]),
         "layer type 'x' is not built",
