@@ -39,7 +39,12 @@ def weights_bytes(config: EngineConfig, model: ModelFacts, stage: int = 0) -> in
     params = model.params if spread.pipeline == 1 else _stage_params(model, spread.pipeline, stage)
     savings = fp8_savings(config, model) * stage_layers(model.layers, spread.pipeline)[stage] // model.layers
     own = (params * DTYPE_BYTES[config.element] - savings) // spread.tensor
-    return own if model.draft is None else own + weights_bytes(config, model.draft)
+    return own if model.draft is None else own + weights_bytes(_undivided(config), model.draft)
+
+
+def _undivided(config: EngineConfig) -> EngineConfig:
+    """`config` for a draft model, of which each rank has all."""
+    return replace(config, features=replace(config.features, tensor=1, pipeline=1))
 
 
 def _stage_params(model: ModelFacts, stages: int, stage: int) -> int:
@@ -71,7 +76,7 @@ def page_bytes(config: EngineConfig, model: ModelFacts, stage: int = 0) -> int:
     kv_heads = max(1, model.kv_heads // config.features.tensor)
     layers = stage_layers(model.layers, config.features.pipeline)[stage]
     own = 2 * layers * config.page_size * kv_heads * model.head_dim * element
-    return own if model.draft is None else own + page_bytes(config, model.draft)
+    return own if model.draft is None else own + page_bytes(_undivided(config), model.draft)
 
 
 def host_tier_bytes(config: EngineConfig) -> int:
@@ -110,7 +115,7 @@ def drafting_bytes(config: EngineConfig, known: Facts) -> int:
         return 0
     features = config.feature_set()
     rows = most_drafted(config) * (2 if draft.head is None else features.verify_width)
-    plain = replace(features, speculative=None)
+    plain = replace(features, speculative=None, tensor=1, pipeline=1)
     scratch = decode_scratch_bytes(rows, draft, known, config.features.device)
     return pool_bytes(Phase.Decode, rows, plain, draft) + scratch + returned_states_bytes(config, known)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from graphpod_policy.config import EngineConfig
+from graphpod_policy.engine_features import DRAFT_HEADS
 from graphpod_policy.enums import Device, ModelPath
 from graphpod_policy.exit_codes import ExitCode
 from graphpod_policy.facts import ModelFacts
@@ -85,7 +86,12 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
     each = ("tensor", features.tensor), ("pipeline", features.pipeline)
     spread = {f"spec.parallelism.{name}": count for name, count in each if count > 1}
     for asked, field, what, instead in (
-        (features.speculative, "spec.engine.speculative", "speculative decoding", "remove it"),
+        (
+            features.speculative is not None and (features.pipeline > 1 or features.speculative in DRAFT_HEADS),
+            "spec.engine.speculative",
+            f"speculative decoding by {features.speculative}",
+            "use Ngram with tensor alone, or remove it",
+        ),
         (features.host_cache_bytes, "spec.engine.hostCache", "a host KV cache", "remove it"),
         (
             model is not None and model.path is ModelPath.Transformers,

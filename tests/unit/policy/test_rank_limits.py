@@ -1,5 +1,6 @@
 """What several ranks cannot do is refused before a weight is read: by both numbers, or by the feature's name."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,7 +67,7 @@ def test_what_does_not_divide_is_refused_with_both_numbers(ranks: int, changes: 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"speculative": SpeculativeMethod.Ngram}, "spec.engine.speculative: speculative decoding with"),
+        ({"speculative": SpeculativeMethod.Mtp}, "spec.engine.speculative: speculative decoding by Mtp with"),
         ({"host_cache_bytes": 1 << 30}, "spec.engine.hostCache: a host KV cache with"),
     ],
 )
@@ -112,6 +113,18 @@ def test_a_stage_saves_the_second_byte_of_its_own_layers() -> None:
     assert saved == 3 * 8 * sum(model.matrices.values())  # float32
 
 
+def test_each_rank_has_all_of_a_draft_model() -> None:
+    """A third of a small model would compute no faster, and exchange sums at each of its steps."""
+    features = {"speculative": SpeculativeMethod.DraftModel, "speculative_draft": "/d"}
+    draft = ModelFacts.of(LLAMA | {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4})
+    model = replace(ModelFacts.of(LLAMA), draft=draft)
+    alone, spread, plain = engine(Features()), engine(Features(tensor=3, **features)), engine(Features(tensor=3))
+    for counted in (weights_bytes, page_bytes):
+        assert counted(spread, model) == counted(plain, ModelFacts.of(LLAMA)) + counted(alone, draft)
+    config = engine(Features(tensor=3, **features))
+    assert not can_start(config, config.resolved(), model)
+
+
 def test_every_parallelism_above_one_is_named() -> None:
     found = refused(Features(tensor=3, pipeline=2, host_cache_bytes=1 << 30), LLAMA)
     assert "with spec.parallelism.tensor 3 and spec.parallelism.pipeline 2 is not built in this version" in found
@@ -153,7 +166,7 @@ def test_stages_need_a_layer_each_and_no_equal_share() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"speculative": SpeculativeMethod.Ngram}, "spec.engine.speculative: speculative decoding with"),
+        ({"speculative": SpeculativeMethod.Ngram}, "spec.engine.speculative: speculative decoding by Ngram with"),
         ({"host_cache_bytes": 1 << 30}, "spec.engine.hostCache: a host KV cache with"),
         ({"lora": ("a",)}, "spec.engine.lora: LoRA adapters (a) is"),
         ({"expert": 2}, "spec.parallelism.expert: expert parallelism (2) is"),

@@ -10,7 +10,8 @@ from graphpod_runtime.engine.forward.pass_in_flight import PassInFlight
 from graphpod_runtime.engine.ranks.messages import Choose, Land, Launch, Order, Row
 from graphpod_runtime.engine.ranks.stage_runner import StageRunner
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch
+from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.drafting import DraftBatch, DraftsYielded, landed, launched
 from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 
@@ -34,9 +35,7 @@ class Following:
                     self._runner.choose_behind(batch, flight)
             case Land():
                 batch, flight = self._flights.popleft()
-                self._runner.land(flight)
-                for sequence, end in _ends(batch):
-                    sequence.computed = end
+                self._landed(batch, self._runner.land(flight))
             case _:
                 return False
         return True
@@ -46,7 +45,10 @@ class Following:
             del self._likenesses[number]
         sequences = [self._likeness(row) for row in order.rows]
         batch: Batch
-        if order.decode:
+        if order.drafts is not None:
+            ends = tuple(row.end for row in order.rows)
+            batch = DraftBatch(tuple(sequences), ends, tuple(order.drafts.widths), tuple(order.drafts.rooms))
+        elif order.decode:
             batch = DecodeBatch(tuple(sequences), tuple(row.end for row in order.rows))
         else:
             batch = PrefillBatch(
@@ -56,9 +58,25 @@ class Following:
         flight = self._runner.launch(batch, order.given)
         if isinstance(self._runner, StageRunner):
             self._runner.follow(batch, flight, tokens_alone=order.tokens_alone)
-        for sequence, end in _ends(batch):
-            sequence.launched = end
+        if isinstance(batch, DraftBatch):
+            launched(batch)
+        else:
+            for sequence, end in zip(sequences, _ends(batch), strict=True):
+                sequence.launched = end
         self._flights.append((batch, flight))
+
+    def _landed(self, batch: Batch, yielded: Yielded) -> None:
+        sequences, ends = _sequences(batch), _ends(batch)
+        if isinstance(batch, DraftBatch) and isinstance(yielded, DraftsYielded):
+            ends = landed(batch, yielded)
+            for sequence, token, more in zip(sequences, yielded.tokens, yielded.more, strict=True):
+                sequence.tokens += [token, *more]
+        elif self._runner.config.features.speculative is not None:
+            # Seats of drafts are compared with all that is known; the first rank's orders bring the same.
+            for sequence, token in zip(sequences, yielded.tokens, strict=True):
+                sequence.tokens += [token] if token >= 0 else []
+        for sequence, end in zip(sequences, ends, strict=True):
+            sequence.computed = end
 
     def _likeness(self, row: Row) -> Sequence:
         sequence = self._likenesses.get(row.number)
@@ -72,12 +90,15 @@ class Following:
             sequence.pooled.known = row.pooled
         sequence.tokens[row.known :] = row.tokens
         sequence.pages[row.kept :] = row.pages
+        sequence.page_losses = row.losses
         scored = row.unscored < row.prompt_len
         sequence.wants = LogprobRequest(prompt=0, prompt_start=row.unscored) if scored else LogprobRequest()
         return sequence
 
 
-def _ends(batch: Batch) -> list[tuple[Sequence, int]]:
-    if isinstance(batch, DecodeBatch):
-        return list(zip(batch.sequences, batch.ends, strict=True))
-    return [(chunk.sequence, chunk.end) for chunk in batch.chunks]
+def _sequences(batch: Batch) -> list[Sequence]:
+    return [*batch.sequences] if isinstance(batch, DecodeBatch) else [chunk.sequence for chunk in batch.chunks]
+
+
+def _ends(batch: Batch) -> list[int]:
+    return [*batch.ends] if isinstance(batch, DecodeBatch) else [chunk.end for chunk in batch.chunks]

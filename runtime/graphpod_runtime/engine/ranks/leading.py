@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.engine.forward.pass_in_flight import PassInFlight
-from graphpod_runtime.engine.ranks.messages import Land, Launch, Row
+from graphpod_runtime.engine.ranks.messages import Drafts, Land, Launch, Row
 from graphpod_runtime.engine.ranks.others import Others
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.drafting import DraftBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.start.device import device_of
 from graphpod_runtime.models.stage import loader_of
@@ -32,6 +33,7 @@ class _Known:
     number: int
     tokens: int = 0
     pages: int = 0
+    losses: int = 0
 
 
 @dataclass(slots=True)
@@ -56,15 +58,18 @@ class LaunchOrders:
             forgotten = [self._known.pop(sequence).number for sequence in gone]
         decode = isinstance(batch, DecodeBatch)
         rows = [self._row(*entry, decode=decode) for entry in entries]
-        return Launch(decode, rows, sorted(unclean), None if given is None else list(given), forgotten, tokens_alone)
+        drafts = Drafts(list(batch.widths), list(batch.rooms)) if isinstance(batch, DraftBatch) else None
+        kept = None if given is None else list(given)
+        return Launch(decode, rows, sorted(unclean), kept, forgotten, drafts, tokens_alone)
 
     def _row(self, sequence: Sequence, start: int, end: int, *, decode: bool) -> Row:
         known = self._known.get(sequence)
         if known is None:
             self._numbers += 1
             known = self._known[sequence] = _Known(self._numbers)
-        # A sequence that decodes keeps its pages, and gets more; one that is prefilled may have others.
-        kept = known.pages if decode and known.pages <= len(sequence.pages) else 0
+        # A sequence that decodes keeps its pages but for losses, and gets more; one that is prefilled may have others.
+        same = decode and known.losses == sequence.page_losses and known.pages <= len(sequence.pages)
+        kept = known.pages if same else 0
         pool = sequence.pooled
         row = Row(
             known.number,
@@ -72,6 +77,7 @@ class LaunchOrders:
             end,
             known.tokens,
             kept,
+            sequence.page_losses,
             sequence.tokens[known.tokens :],
             sequence.pages[kept:],
             sequence.prompt_len,
@@ -79,7 +85,7 @@ class LaunchOrders:
             None if pool is None else pool.by,
             0 if pool is None else pool.known,
         )
-        known.tokens, known.pages = len(sequence.tokens), len(sequence.pages)
+        known.tokens, known.pages, known.losses = len(sequence.tokens), len(sequence.pages), sequence.page_losses
         return row
 
 

@@ -18,6 +18,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """Of its tokens and"""
     kept: int
     """of its pages so many are known; behind them come"""
+    losses: int
+    """(as `Sequence.page_losses`)"""
     tokens: list[int]
     pages: list[int]
     prompt_len: int
@@ -27,6 +29,13 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """Of a request for an embedding,"""
     pooled: int
     """of which so many tokens are pooled: `Pooled.known`."""
+
+
+class Drafts(msgspec.Struct, frozen=True, array_like=True):
+    """Of a pass over drafts, as `DraftBatch` has them."""
+
+    widths: list[int]
+    rooms: list[int]
 
 
 class Launch(msgspec.Struct, frozen=True, tag=True):
@@ -40,6 +49,7 @@ class Launch(msgspec.Struct, frozen=True, tag=True):
     """As `Runner.launch` has it."""
     forgotten: list[int]
     """Numbers that may be given to others."""
+    drafts: Drafts | None = None
     tokens_alone: bool = False
     """Of a pipeline: the first rank needs no logits of it, but the likeliest tokens."""
 

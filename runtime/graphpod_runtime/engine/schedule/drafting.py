@@ -110,15 +110,8 @@ class Drafting:
         return DraftBatch(sequences, tuple(one.length for one in sequences), widths, rooms, reads)
 
     def landed(self, batch: DraftBatch, yielded: DraftsYielded) -> list[int]:
-        """`batch` has landed: the tokens of each sequence that have keys and values now. What is in flight behind it
-        goes on from there."""
-        ends = []
-        for sequence, more in zip(batch.sequences, yielded.more, strict=True):
-            sequence.flights.pop(0)
-            end = sequence.launched = sequence.computed + 1 + len(more)
-            for flight in sequence.flights:
-                sequence.launched = flight.most(sequence.launched)
-            ends.append(end)
+        """As the function `landed`; counts what had no drafts."""
+        ends = landed(batch, yielded)
         for width, drafts in zip(batch.widths, yielded.drafted, strict=True):
             if width > 1 and not drafts:
                 self.plain[PlainReason.NothingFound if drafts is None else PlainReason.Room] += 1
@@ -144,6 +137,19 @@ class Drafting:
     def _limit(self, sequence: Sequence) -> int:
         """Tokens that are computed at most: behind the last one nothing follows."""
         return min(sequence.prompt_len + sequence.max_tokens, self.max_model_len) - 1
+
+
+def landed(batch: DraftBatch, yielded: DraftsYielded) -> list[int]:
+    """`batch` has landed: the tokens of each sequence that have keys and values now. What is in flight behind it goes
+    on from there."""
+    ends = []
+    for sequence, more in zip(batch.sequences, yielded.more, strict=True):
+        sequence.flights.pop(0)
+        end = sequence.launched = sequence.computed + 1 + len(more)
+        for flight in sequence.flights:
+            sequence.launched = flight.most(sequence.launched)
+        ends.append(end)
+    return ends
 
 
 def launched(batch: DraftBatch) -> None:

@@ -29,7 +29,8 @@ class MeasuredLimits:
         phase has no graphs."""
 
         def seconds(size: int) -> float:
-            return self._seconds(Phase.Prefill, size) + (draft.reading_seconds(size) if draft is not None else 0.0)
+            reading = 0.0 if draft is None else self._slowest(draft.reading_seconds(size))
+            return self._seconds(Phase.Prefill, size) + reading
 
         sizes = {phase: self._sizes(phase) for phase in Phase}
         if not all(sizes.values()):
@@ -47,8 +48,9 @@ class MeasuredLimits:
         if not sizes:
             return most
         seconds = partial(self._seconds, Phase.Decode)
-        limit = draft_limit(sizes, width, seconds) if draft is None else draft.limit(sizes, width, seconds)
-        return min(limit, most)
+        if draft is None:
+            return min(draft_limit(sizes, width, seconds), most)
+        return min(draft.limit(sizes, width, seconds, self._slowest), most)
 
     def token_seconds(self) -> float:
         """Of a prompt's token in the largest prefill pass. A draft model reads what is loaded as well as what is
@@ -69,5 +71,8 @@ class MeasuredLimits:
         """Of the graph of `size` rows."""
         inputs = dummy_inputs(phase, size, self.config.page_size, self.device_state.device)
         graphs = self.captured[phase].graphs
-        seconds = seconds_of(lambda: graphs.replay(inputs, size), self.device_state.place.wait)
+        return self._slowest(seconds_of(lambda: graphs.replay(inputs, size), self.device_state.place.wait))
+
+    def _slowest(self, seconds: float) -> float:
+        """Of all ranks, each of which took so many seconds: they make the same choices by it."""
         return self.ranks.most(round(seconds * 1e9)) / 1e9

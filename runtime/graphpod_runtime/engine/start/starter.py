@@ -46,7 +46,7 @@ from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.cache_folder import folder_of
 from graphpod_runtime.compiled.jit import imported_beside
 from graphpod_runtime.engine.capture.capturer import Capturer
-from graphpod_runtime.engine.capture.debug import DEBUG, FaultKind, Mode, Switches
+from graphpod_runtime.engine.capture.debug import ACCEPTANCE, DEBUG, FaultKind, Mode, Switches
 from graphpod_runtime.engine.forward.graph_choice import Ladder, gates_of
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.forward.sampling.logprobs import of_hidden, rows_at_once
@@ -108,6 +108,8 @@ class Starter:
         self._reported = 0.0
         """When it was reported last (time.monotonic)."""
         self._read_model = load
+        # Each of several ranks loads the whole draft model: the first one drafts.
+        self._read_draft = load if ranks.count == 1 else load_model
         self._ranks = ranks
         self._compile_cache: CompileCache | None = None
         # The engine's own resolution starts from the operator's plan as an explicit request.
@@ -164,8 +166,7 @@ class Starter:
         self.config = asked
         self._warn(unusual)
         switches = Switches.read(rank=self._ranks.rank)
-        if Mode.Poison in switches.modes and self._ranks.count > 1:
-            what = f"{DEBUG}: poison is of one rank: only the first one knows which pages are free; leave it out"
+        if self._ranks.count > 1 and (what := _of_one_rank(switches)):
             raise StartFailure(ExitCode.SettingInvalid, what)
         if (threads := threads_of(asked)) is not None:
             torch.set_num_threads(threads)
@@ -174,7 +175,7 @@ class Starter:
         with imported_beside(place.device) if compiles else nullcontext(), self._stage(StartStage.Load):
             model = loaded(asked, place, self._read_model, self._alive)
             self._warn(self._unscaled(model))
-            draft_weights = weights_of(asked, place, model, self._read_model, self._alive)
+            draft_weights = weights_of(asked, place, model, self._read_draft, self._alive)
             if obstacles := tuple(context_too_long(asked, model_facts(model.shape))):
                 # Known for certain now: a library's module may count positions otherwise than config.json says.
                 raise StartFailure.by(*obstacles)
@@ -259,7 +260,7 @@ class Starter:
             report.drafts = ServedDrafts(method, asked.features.speculative_steps, limit, auto=given is None)
             if draft is not None:
                 report.drafts = report.drafts._replace(model=draft.name, graphs=len(draft.model.graphs))
-                draft.ready()
+                draft.ready(self._ranks)
             logger.info("batches of up to %d requests are decoded with drafts", limit)
         tier = None
         if asked.features.host_cache_bytes is not None:
@@ -396,3 +397,12 @@ class Starter:
         """A stage has made progress: that is reported, too, but at most once a second."""
         if time.monotonic() - self._reported >= ALIVE_SECONDS:
             self._tell()
+
+
+def _of_one_rank(switches: Switches) -> str:
+    """Which of the `switches` several ranks do not have, and what to do; empty: none."""
+    if Mode.Poison in switches.modes:
+        return f"{DEBUG}: poison is of one rank: only the first one knows which pages are free; leave it out"
+    if switches.acceptance is not None:
+        return f"{ACCEPTANCE} is of one rank: its script goes by seats, which ranks number for themselves; unset it"
+    return ""

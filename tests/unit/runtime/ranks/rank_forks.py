@@ -49,6 +49,8 @@ class Order(msgspec.Struct, frozen=True):
     """These ranks have no compiler."""
     as_written: bool = False
     """What is compiled runs as it was written."""
+    known: list[list[int]] = []
+    """Texts that look-ups find besides a sequence's own, where they begin as it does: each fifth draft is wrong."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -61,6 +63,10 @@ class Answer(msgspec.Struct, frozen=True):
     because: list[str] = []
     fallbacks: float = 0
     kv_pages: int = 0
+    drafted: float = 0
+    """Drafts that were verified,"""
+    accepted: float = 0
+    """and those of them that were right."""
     layers: tuple[int, ...] = ()
     """Of each stage of a pipeline."""
     ranks: list[dict[str, float]] = []
@@ -131,6 +137,7 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     from graphpod_runtime.base.failure import StartFailure
     from graphpod_runtime.compiled import cache
     from graphpod_runtime.engine.capture.debug import DEBUG, FAULT
+    from graphpod_runtime.engine.forward.drafting import proposer
     from graphpod_runtime.engine.ranks import others, process
     from graphpod_runtime.engine.ranks.leading import RankLost
     from graphpod_runtime.engine.ranks.start import runner_of
@@ -181,6 +188,8 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
 
     if order.uncompilable:
         cache.CompileCache._run = compiled  # type: ignore[assignment,method-assign]
+    if order.known:
+        proposer.looked_up = partial(_known, order.known)  # type: ignore[assignment]
     if order.as_written:
         cache.CompileCache._run = run_as_written  # type: ignore[method-assign]
     if order.unwarmed:
@@ -204,6 +213,10 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     except RankLost as lost:
         ended(lost.fatal)
     made, counted = runner.report, runner.counters.snapshot()
+
+    def total(name: str) -> float:
+        return sum(sample.value for sample in counted if sample.name == f"graphpod_{name}_total")
+
     answer = Answer(
         told,
         {
@@ -212,14 +225,32 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         },
         [decision.rule for decision in made.decisions],
         [decision.because for decision in made.decisions],
-        sum(sample.value for sample in counted if sample.name == "graphpod_graph_fallbacks_total"),
+        total("graph_fallbacks"),
         made.kv_pages,
+        total("speculation_proposed_tokens"),
+        total("speculation_accepted_tokens"),
         made.pipeline_layers,
         made.as_dict()["ranks"],
     )
     del runner
     gc.collect()  # the runner leaves the other ranks
     answered(msgspec.structs.replace(answer, folders=len(folders())))
+
+
+def _known(known: list[list[int]], texts: Any, lengths: Any, count: int) -> Any:
+    """Found for `texts`, whose first `lengths` tokens count."""
+    import torch
+
+    from graphpod_runtime.kernels.rows.prompt_lookup import Found
+
+    drafts, found = torch.zeros(len(texts), count, dtype=torch.int64), torch.zeros(len(texts), dtype=torch.bool)
+    for row, (text, length) in enumerate(zip(texts.tolist(), lengths.tolist(), strict=True)):
+        for one in known:
+            if one[:length] == text[:length]:
+                found[row] = True
+                for at, token in enumerate(one[length : length + count]):
+                    drafts[row, at] = token + ((length + at) % 5 == 0)
+    return Found(drafts, found)
 
 
 def _answered(writing: int, answer: Answer) -> None:

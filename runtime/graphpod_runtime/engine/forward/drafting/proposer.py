@@ -1,5 +1,6 @@
 """What drafts the tokens that a decode step verifies."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, TOKEN
 from graphpod_runtime.kernels.rows.prompt_lookup import Found, looked_up
+from graphpod_runtime.ranks.collectives import from_first_rank
 
 
 class Proposer(Protocol):
@@ -32,3 +34,19 @@ class Ngram:
         # The latest token gets its slot by the step that this is for.
         texts = torch.scatter(texts, 1, lengths[:, None] - 1, own[:, TOKEN, None])
         return looked_up(texts, lengths, self._drafts)
+
+
+@dataclass(frozen=True, slots=True)
+class OfFirstRank:
+    """Drafts of the first rank at every rank: a rank that verified others would sum up parts of other tokens. `own`:
+    what drafts them, at the first rank alone."""
+
+    drafts: int
+    own: Proposer | None
+
+    def propose(self, state: Tensor, seats: Tensor, slot_tokens: Tensor, pages: int) -> Found:
+        if self.own is not None:
+            found = self.own.propose(state, seats, slot_tokens, pages)
+            return found._replace(drafts=from_first_rank(found.drafts))
+        drafts = torch.zeros(len(seats), self.drafts, dtype=torch.int64, device=seats.device)
+        return Found(from_first_rank(drafts), torch.ones(len(seats), dtype=torch.bool, device=seats.device))

@@ -38,6 +38,7 @@ from graphpod_runtime.engine.forward.drafting.draft_steps import DraftSteps
 from graphpod_runtime.engine.forward.drafting.drafting_head import DraftingHead
 from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.drafting.head_steps import HeadSteps
+from graphpod_runtime.engine.forward.drafting.proposer import OfFirstRank
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.start.device_state import DeviceState, attention_of, new_cache
 from graphpod_runtime.engine.start.drafting.vocabulary import first_difference
@@ -52,6 +53,7 @@ from graphpod_runtime.graphs.segments.segment import Pool
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, ROOM, TOKEN
 from graphpod_runtime.models.heads.draft_head import DraftHead
 from graphpod_runtime.models.model import Model
+from graphpod_runtime.ranks.agreement import Ranks
 from graphpod_runtime.wire.counters import Counters
 
 CHECKED_PAGES = 3
@@ -227,19 +229,33 @@ class DraftStart:
             self._forget()
         return None
 
-    def limit(self, sizes: Iterable[int], width: int, seconds: Callable[[int], float]) -> int:
-        """The largest batch for which it pays, as `draft_limit`."""
+    def limit(
+        self,
+        sizes: Iterable[int],
+        width: int,
+        seconds: Callable[[int], float],
+        slowest: Callable[[float], float],
+    ) -> int:
+        """The largest batch for which it pays, as `draft_limit`, by the `slowest` of all ranks."""
 
         def drafting(sequences: int) -> float:
             seats, slot_tokens = self._padding(sequences), self._seats.slot_tokens()
             run = partial(self.model.propose, self._seats.state, seats, slot_tokens, 1)
-            return seconds_of(run, self._device_state.place.wait)
+            return slowest(seconds_of(run, self._device_state.place.wait))
 
         fitting = [size for size in sizes if size <= self.sequences * width]
         return draft_limit(fitting, width, seconds, PAYS_FOR_A_MODEL, drafting)
 
-    def ready(self) -> None:
-        """From now on passes are counted."""
+    def ready(self, ranks: Ranks) -> None:
+        """From now on passes are counted. Of several ranks the first one drafts; the others take its drafts, and their
+        memory for it is free again."""
+        if ranks.count > 1:
+            first = ranks.rank == 0
+            self._seats.proposer = OfFirstRank(self._steps.count, self.model if first else None)
+            if not first:
+                self._seats.draft_model = None
+                self._drop()
+                return
         replays = self._counters.adder(
             "graphpod_graph_replays_total", phase=DRAFT, policy=Policy.Full.value, backend=self._backend.value
         )
