@@ -12,6 +12,7 @@ from graphpod_policy.model.config_json import CAPS, FULL, ConfigJson, rope_type
 from graphpod_policy.model.draft_head import DRAFT_VOCAB, head_not_built, layers_of
 from graphpod_policy.model.families import Family
 from graphpod_policy.model.fp8_scheme import PARTS
+from graphpod_policy.model.latent import Latent
 from graphpod_policy.model.mixture import CHOSEN, COUNTS
 
 GIB = 1 << 30
@@ -37,7 +38,7 @@ class ModelUnreadable(ValueError):
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
     """A model as its config.json describes it. `params` is an estimate from the shape, in weights: without norms,
-    biases and routers, latent attention as if it were plain.
+    biases and routers; latent attention as if it were plain where the engine does not know the architecture.
     """
 
     architecture: str
@@ -67,6 +68,9 @@ class ModelFacts:
     """Whether any layer attends to a window only."""
     plain_scores: bool = True
     """Whether scores of attention are neither capped nor have sinks."""
+    latent: Latent | None = None
+    """Widths of latent attention: the KV cache has one vector of a token, whose `kv_heads` is 1 and `head_dim` its
+    width. None: heads have keys and values."""
     gated: bool = True
     """Whether an MLP has a gate next to the matrix that widens."""
     path: ModelPath = ModelPath.Native
@@ -100,15 +104,16 @@ class ModelFacts:
         heads, hidden, layers = (
             _count(text, name) for name in ("num_attention_heads", "hidden_size", "num_hidden_layers")
         )
-        known = declared.row is not None
+        known, latent = declared.row is not None, _usable(declared.latent)
         shape = cls(
             architecture=declared.architecture,
             layers=layers,
             hidden=hidden,
             intermediate=_count(text, "intermediate_size"),
             heads=heads,
-            kv_heads=_count(text, "num_key_value_heads", heads),
-            head_dim=_count(text, "head_dim", hidden // heads),
+            kv_heads=1 if latent else _count(text, "num_key_value_heads", heads),
+            head_dim=latent.cached if latent else _count(text, "head_dim", hidden // heads),
+            latent=latent,
             vocab=_count(text, "vocab_size"),
             multimodal="vision_config" in config or "audio_config" in config,
             tied=bool(text.get("tie_word_embeddings", False)),
@@ -148,6 +153,8 @@ class ModelFacts:
     def params(self) -> int:
         """Weights: attention, gated MLP (of every expert where there are some), embedding, and a head of its own."""
         attention = self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
+        if self.latent is not None:
+            attention = self.latent.weights(self.hidden, self.heads)
         dense = (3 if self.gated else 2) * self.hidden * self.intermediate
         width = self.intermediate if self.expert_intermediate is None else self.expert_intermediate
         sparse = 3 * self.hidden * (self.experts * width + self.shared_intermediate)
@@ -173,6 +180,11 @@ class ModelFacts:
         """The part that the engine runs: of a model that sees images, the text part of a known architecture."""
         row = ARCHITECTURES.get(self.architecture)
         return replace(self, multimodal=False) if row is not None and row.text_part else self
+
+    @property
+    def cached(self) -> int:
+        """Elements of a token in the KV cache of one layer: keys and values, or one vector that is both."""
+        return (2 if self.latent is None else 1) * self.kv_heads * self.head_dim
 
     @property
     def latent_attention(self) -> bool:

@@ -174,6 +174,14 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "deepseek_v2",
         {"topk_method": "group_limited_greedy", "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2},
     ),
+    "deepseek_v2: queries of the input, sharper yarn": (
+        "deepseek_v2",
+        {"q_lora_rank": None, "rope_parameters": YARN | {"mscale": 0.7, "mscale_all_dim": 0.9}},
+    ),
+    "deepseek_v2: dense layers, biases, tied": (
+        "deepseek_v2",
+        {"first_k_dense_replace": 2, "attention_bias": True, "tie_word_embeddings": True, "v_head_dim": 20},
+    ),
     "mixtral: one expert, window of 6": ("mixtral", {"num_experts_per_tok": 1, "sliding_window": 6}),
     "qwen2_moe: a dense layer, windows": (
         "qwen2_moe",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from graphpod_policy.model.mixture import MixtureFields
+from graphpod_policy.model.mixture import GROUPED, MixtureFields
 
 
 class Norm(StrEnum):
@@ -104,6 +104,10 @@ class Architecture:
     """Where layers have experts in place of one MLP: the fields that say how many."""
     clip: str = ""
     """The field of the largest value that elements of queries, keys and values may have; "": any."""
+    latent: bool = False
+    """Whether keys and values are projections of a latent (MLA), which the KV cache holds in their place."""
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Fields that would change the arithmetic, and their values that do not; others are refused."""
     text_part: bool = False
     """Whether the decoder is the `text_config` of a model that sees images, too; that part is left out."""
     aside: str = ""
@@ -211,6 +215,19 @@ GRANITE = {
     "residual_multiplier": 1.0,
     "logits_scaling": 1.0,
 }
+DEEPSEEK_V2 = {
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 2048,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "moe_intermediate_size": 1407,
+    "topk_method": "greedy",
+}
 COHERE = TIED | {"layer_norm_eps": 1e-5, "logit_scale": 0.0625, "max_position_embeddings": 8192}
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -314,6 +331,31 @@ ARCHITECTURES: dict[str, Architecture] = {
         windows=None,
         clip="clip_qkv",
         mixture=MixtureFields(normalised="norm_topk_prob"),
+    ),
+    "DeepseekV2ForCausalLM": Architecture(
+        DEEPSEEK_V2,
+        biases={"attention_bias": "qkv out"},
+        interleaved=True,
+        windows=None,
+        latent=True,
+        mixture=MixtureFields(
+            "moe_intermediate_size",
+            "norm_topk_prob",
+            first_dense="first_k_dense_replace",
+            shared_experts="n_shared_experts",
+            scale="routed_scaling_factor",
+            grouped=True,
+            wide_scores=True,
+        ),
+        renamed={"shared_experts": "shared_expert"},
+        only={
+            "mlp_bias": (False,),
+            "moe_layer_freq": (1,),
+            # The authors' code divides by the sum then, and transformers does not.
+            "norm_topk_prob": (False,),
+            "scoring_func": ("softmax",),
+            "topk_method": ("greedy", GROUPED),
+        },
     ),
     "Olmo2ForCausalLM": Architecture(
         {"rms_norm_eps": 1e-5},

@@ -8,6 +8,7 @@ from typing import Any
 from graphpod_policy.model.architectures import ARCHITECTURES, FULL_LAYERS, Architecture, Windows
 from graphpod_policy.model.families import Family, families, transformers_version
 from graphpod_policy.model.fp8_scheme import Fp8Scheme, SchemeNotBuilt, scheme_of
+from graphpod_policy.model.latent import Latent, latent_of
 from graphpod_policy.model.mixture import COUNTS, Mixture, mixture_of
 from graphpod_policy.model.weight_form import form_of
 
@@ -28,7 +29,7 @@ STRETCHES = ("default", "dynamic", "linear", "llama3", "longrope", "yarn")
 """
 ASKED = (Windows.Asked, Windows.AskedEvery, Windows.AskedOther)
 """Where `use_sliding_window` says whether there are windows."""
-WHERE_GIVEN = ("sliding_window", "num_key_value_heads", *CAPS)
+WHERE_GIVEN = ("sliding_window", "num_key_value_heads", "q_lora_rank", *CAPS)
 """Fields whose null is no missing field: there is none of it, and each head has its own keys and values."""
 
 
@@ -96,6 +97,9 @@ class ConfigJson:
             return f"{QUANTIZATION} is not built for {self.architecture}, whose matrices are stored in another order"
         if scheme and row.mixture:
             return f"{QUANTIZATION} is not built for the experts of {self.architecture}; use the model's plain weights"
+        for field, built in row.only.items():
+            if (found := fields.get(field, built[0])) not in built:
+                return f"{field}={json.dumps(found)} is not built for {self.architecture}; only {_listed(built)} is"
         field, built = row.activation
         # What a family has: silu in a Gemma would be a file of another model.
         if (activation := fields.get(field, built[0])) not in built:
@@ -132,6 +136,10 @@ class ConfigJson:
     def mixture(self) -> Mixture | None:
         """The experts of the model; None: it is dense, or of an architecture that the engine does not know."""
         return mixture_of(None if self.row is None else self.row.mixture, self.fields)
+
+    def latent(self) -> Latent | None:
+        """The widths of latent attention; None: heads have keys and values of their own."""
+        return latent_of(self.fields) if self.row is not None and self.row.latent else None
 
     def windows(self) -> tuple[int | None, ...]:
         """Of each layer: how many of the last tokens a token attends to, None for all; () for a model without."""
@@ -230,6 +238,10 @@ def rope_type(rope: Json) -> str:
     kind = str(rope.get("rope_type") or rope.get("type") or "default")
     # Phi-3's older names of one type, which has factors of its own for each pair.
     return "longrope" if kind == "su" or "short_factor" in rope else kind
+
+
+def _listed(values: tuple[Any, ...]) -> str:
+    return " or ".join(json.dumps(value) for value in values)
 
 
 def given(content: Json) -> dict[str, Any]:

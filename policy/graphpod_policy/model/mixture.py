@@ -13,6 +13,8 @@ COUNTS = ("num_experts", "n_routed_experts", "num_local_experts")
 """Fields that count the experts of a layer; the first that says so."""
 CHOSEN = "num_experts_per_tok"
 """The field of how many experts compute a token."""
+GROUPED = "group_limited_greedy"
+"""The `topk_method` that chooses experts of a few groups only."""
 MOST_EXPERTS = 1023
 """Of a layer: more than any model has, and as many as torch's grouped product takes on a GPU."""
 
@@ -30,6 +32,16 @@ class MixtureFields:
     """
     sparse: bool = False
     """Whether some layers may be dense: those of `mlp_only_layers`, and all but each `decoder_sparse_step`-th."""
+    first_dense: str = ""
+    """The field of how many layers at the bottom are dense; "": none is."""
+    shared_experts: str = ""
+    """The field of how many experts, side by side, compute every token without a gate; "": none does."""
+    scale: str = ""
+    """The field of what the chosen experts' weights are multiplied by; "": by nothing."""
+    grouped: bool = False
+    """Whether `topk_method` may ask for experts of a few groups only: `topk_group` of `n_group`."""
+    wide_scores: bool = False
+    """Whether scores are computed in single precision."""
 
 
 class Mixture(NamedTuple):
@@ -46,6 +58,16 @@ class Mixture(NamedTuple):
     """Width of the expert that computes every token; 0: there is none."""
     layers: tuple[int, ...]
     """Those that have experts; the others are dense."""
+    shared_gate: bool = True
+    """Whether the expert that computes every token has a gate."""
+    scale: float = 1.0
+    """What the chosen experts' weights are multiplied by."""
+    groups: int = 1
+    """Into which the experts are divided, in their order."""
+    chosen_groups: int = 1
+    """Groups of a token, those of the largest scores: others' experts are not chosen."""
+    wide_scores: bool = False
+    """Whether scores are computed in single precision."""
 
 
 def mixture_of(fields: MixtureFields | None, config: Mapping[str, Any]) -> Mixture | None:
@@ -56,7 +78,8 @@ def mixture_of(fields: MixtureFields | None, config: Mapping[str, Any]) -> Mixtu
     if not any(name in config for name in COUNTS):
         raise KeyError(COUNTS[0])
     experts = next((found for name in COUNTS if (found := int(config.get(name, 0)))), 0)
-    layers = sparse_layers(config) if fields.sparse else tuple(range(int(config["num_hidden_layers"])))
+    first = int(config.get(fields.first_dense, 0)) if fields.first_dense else 0
+    layers = sparse_layers(config) if fields.sparse else tuple(range(max(0, first), int(config["num_hidden_layers"])))
     if not experts or not layers:
         return None
     chosen = int(config[CHOSEN])
@@ -64,14 +87,34 @@ def mixture_of(fields: MixtureFields | None, config: Mapping[str, Any]) -> Mixtu
         raise ValueError(f"{experts} experts; a layer has 1 to {MOST_EXPERTS}")
     if not 0 < chosen <= experts:
         raise ValueError(f"{CHOSEN} {chosen} of {experts} experts")
+    groups, chosen_groups = _groups(fields, config, experts, chosen)
+    width = int(config[fields.width])
+    every = int(config.get(fields.shared_experts, 0)) if fields.shared_experts else 0
     return Mixture(
         experts=experts,
         chosen=chosen,
-        width=int(config[fields.width]),
+        width=width,
         normalised=not fields.normalised or bool(config.get(fields.normalised)),
-        shared=int(config.get(fields.shared, 0)) if fields.shared else 0,
+        shared=int(config.get(fields.shared, 0)) if fields.shared else every * width,
         layers=layers,
+        shared_gate=bool(fields.shared),
+        scale=float(config.get(fields.scale, 1.0)) if fields.scale else 1.0,
+        groups=groups,
+        chosen_groups=chosen_groups,
+        wide_scores=fields.wide_scores,
     )
+
+
+def _groups(fields: MixtureFields, config: Mapping[str, Any], experts: int, chosen: int) -> tuple[int, int]:
+    """Of the experts, and of those of a token; 1 and 1 where all experts may be chosen."""
+    if not fields.grouped or config.get("topk_method") != GROUPED:
+        return 1, 1
+    groups, taken = int(config["n_group"]), int(config["topk_group"])
+    if not 0 < groups <= experts or experts % groups:
+        raise ValueError(f"n_group {groups} does not divide {experts} experts")
+    if not 0 < taken <= groups or chosen > taken * (experts // groups):
+        raise ValueError(f"topk_group {taken} of {groups} groups of {experts // groups}, for {chosen} chosen experts")
+    return groups, taken
 
 
 def sparse_layers(config: Mapping[str, Any]) -> tuple[int, ...]:

@@ -75,7 +75,7 @@ def page_bytes(config: EngineConfig, model: ModelFacts, stage: int = 0) -> int:
     element = 1 if config.features.kv_cache_dtype is KvCacheDtype.Fp8 else DTYPE_BYTES[config.element]
     kv_heads = max(1, model.kv_heads // config.features.tensor)
     layers = stage_layers(model.layers, config.features.pipeline)[stage]
-    own = 2 * layers * config.page_size * kv_heads * model.head_dim * element
+    own = layers * config.page_size * kv_heads * (model.cached // model.kv_heads) * element
     return own if model.draft is None else own + page_bytes(_undivided(config), model.draft)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from graphpod_policy import ModelPath
 from graphpod_policy.model.architectures import HeadNorm, Norm
 from graphpod_policy.model.fp8_scheme import Fp8Scheme
+from graphpod_policy.model.latent import Latent
 from graphpod_policy.model.mixture import Mixture
 from graphpod_policy.model.stages import stage_layers
 
@@ -108,6 +109,9 @@ class ModelShape:
     """Of the matrices of layers that are in FP8; None: all are plain."""
     mixture: Mixture | None = None
     """Its experts; None: all layers are dense."""
+    latent: Latent | None = None
+    """Widths of latent attention: a token's key, `head_dim` wide, is its value, too, and the only one of `kv_heads`.
+    None: heads have keys and values."""
     clip: float | None = None
     """What elements of queries, keys and values are cut to, up and down, before their rotation; None: nothing."""
     part: "Part | None" = None
@@ -163,6 +167,11 @@ class ModelShape:
     def cap(self, layer: int) -> float | None:
         """That of `layer`."""
         return self.caps[layer] if self.caps else None
+
+    @property
+    def rotary_width(self) -> int:
+        """Elements of a head that tables of rotary positions are for; `rotated` of them turn."""
+        return self.head_dim if self.latent is None else self.latent.rotated
 
     @property
     def plain_scores(self) -> bool:

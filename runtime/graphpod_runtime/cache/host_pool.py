@@ -1,6 +1,6 @@
 """The host pool on a CPU: slots in plain memory, copies that are done when the call returns.
 
-A slot holds the bytes of a page layer by layer, keys before values: [layers, 2, bytes].
+A slot holds the bytes of a page layer by layer, keys before values: [layers, halves, bytes].
 """
 
 import math
@@ -20,16 +20,15 @@ MEASURED_PAGES = 16
 """Of the longer ones."""
 
 
-def halves(cache: KvCache) -> tuple[Tensor, Tensor]:
-    """Keys and values as bytes, each [layers, pages, bytes]."""
-    keys, values = (half.view(torch.uint8).flatten(2) for half in (cache.keys, cache.values))
-    return keys, values
+def halves(cache: KvCache) -> tuple[Tensor, ...]:
+    """Keys and values as bytes, each [layers, pages, bytes]; one of them where they are the same."""
+    return tuple(half.view(torch.uint8).flatten(2) for half in cache.halves)
 
 
 def slot_shape(cache: KvCache) -> tuple[int, int, int]:
-    """[layers, 2, bytes] of a page."""
-    keys, _ = halves(cache)
-    return keys.shape[0], 2, keys.shape[2]
+    """[layers, halves, bytes] of a page."""
+    first, *others = halves(cache)
+    return first.shape[0], 1 + len(others), first.shape[2]
 
 
 def load_costs(pages: int, load: Callable[[Sequence[int], Sequence[int]], object]) -> tuple[float, float]:
@@ -60,7 +59,7 @@ class HostPool:
         self.at_once = max(1, STAGING_BYTES // self.page_bytes)
         self.slots = size // self.page_bytes
         self.store_seconds = self.load_seconds = 0.0
-        self._keys, self._values = halves(cache)
+        self._halves = halves(cache)
         self._pool = reserved((self.slots, *shape), torch.uint8)
 
     def allocate(self) -> None:
@@ -70,8 +69,8 @@ class HostPool:
         began = time.perf_counter()
         for slot, page in moved.items():
             place = self._pool[slot]
-            place[:, 0].copy_(self._keys[:, page])
-            place[:, 1].copy_(self._values[:, page])
+            for number, half in enumerate(self._halves):
+                place[:, number].copy_(half[:, page])
         self.store_seconds += time.perf_counter() - began
         return Stored(Done(), Done())
 
@@ -79,8 +78,8 @@ class HostPool:
         began = time.perf_counter()
         for slot, page in zip(slots, pages, strict=True):
             place = self._pool[slot]
-            self._keys[:, page].copy_(place[:, 0])
-            self._values[:, page].copy_(place[:, 1])
+            for number, half in enumerate(self._halves):
+                half[:, page].copy_(place[:, number])
         self.load_seconds += time.perf_counter() - began
         return Done()
 
@@ -92,7 +91,7 @@ class HostPool:
 
     def measured(self) -> tuple[float, float]:
         """Seconds of a load, and of each of its pages. The cache holds the same afterwards."""
-        few = min(MEASURED_PAGES, self.slots, self._keys.shape[1] - 1)
+        few = min(MEASURED_PAGES, self.slots, self._halves[0].shape[1] - 1)
         self.store({slot: slot + 1 for slot in range(few)})
         costs = load_costs(few, self.load)
         self.store_seconds = self.load_seconds = 0.0

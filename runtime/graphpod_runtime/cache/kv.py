@@ -3,7 +3,7 @@
 import math
 import mmap
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,7 +15,11 @@ from graphpod_runtime.cache.cells import bits, quantises, stored
 
 @dataclass(frozen=True, slots=True)
 class KvCache:
-    """Keys and values, each [layers, pages, page_size, kv_heads, head_dim]; page 0 is scratch."""
+    """Keys and values, each [layers, pages, page_size, kv_heads, head_dim]; page 0 is scratch.
+
+    With latent attention a token's key is its value: both are the same memory then, and attention writes the same
+    there twice.
+    """
 
     keys: Tensor
     values: Tensor
@@ -40,11 +44,22 @@ class KvCache:
         """
         size = (shape.layers, pages, page_size, shape.kv_heads, shape.head_dim)
         scales = scales if quantises(dtype) and scales else (KvScale(),) * shape.layers
-        if device != HOST:
-            halves = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))
-            return cls(*halves, scales, torch.zeros((pages, page_size), dtype=torch.int32, device=device))
-        tokens = reserved((pages, page_size), torch.int32)
-        return cls(reserved(size, dtype), reserved(size, dtype), scales, tokens)
+        zeros = reserved if device == HOST else partial(_zeros, device)
+        keys = zeros(size, dtype)
+        if shape.latent is None:
+            return cls(keys, zeros(size, dtype), scales, zeros((pages, page_size), torch.int32))
+        scales = tuple(KvScale(one.key, one.key) for one in scales)
+        return cls(keys, keys, scales, zeros((pages, page_size), torch.int32))
+
+    @property
+    def halves(self) -> tuple[Tensor, ...]:
+        """Its memory: keys and values, or what is both."""
+        return (self.keys,) if self.keys is self.values else (self.keys, self.values)
+
+    @property
+    def nbytes(self) -> int:
+        """Of its memory, the tokens of slots aside."""
+        return sum(half.nbytes for half in self.halves)
 
     @property
     def device(self) -> torch.device:
@@ -63,12 +78,12 @@ class KvCache:
 
     def fill(self, pages: Tensor, value: float) -> None:
         """Sets `pages` [n] of every layer to `value`, or to the nearest that the element type can hold."""
-        for half in (self.keys, self.values):
+        for half in self.halves:
             bits(half).index_fill_(1, pages, self._cell(value))
 
     def fill_end(self, page: int, first: int, value: float) -> None:
         """The same for the slots of `page` from `first` on."""
-        for half in (self.keys, self.values):
+        for half in self.halves:
             bits(half)[:, page, first:] = self._cell(value)
 
     def _cell(self, value: float) -> float:
@@ -76,13 +91,13 @@ class KvCache:
 
     def take(self, pages: Tensor) -> "PageContents":
         """A copy of `pages` [n] of every layer."""
-        return PageContents(*(bits(half).index_select(1, pages).view(half.dtype) for half in (self.keys, self.values)))
+        return tuple(bits(half).index_select(1, pages).view(half.dtype) for half in self.halves)
 
     def holds(self, pages: Tensor, content: "PageContents") -> bool:
         """Whether `pages` [n] hold `content`, bit for bit. Memory for one layer of them is enough."""
         return all(
             torch.equal(bits(half[layer]).index_select(0, pages), bits(kept[layer]))
-            for half, kept in zip((self.keys, self.values), content, strict=True)
+            for half, kept in zip(self.halves, content, strict=True)
             for layer in range(len(half))
         )
 
@@ -90,21 +105,22 @@ class KvCache:
         """Random values, the same for the same `seed`, into `pages` [n] of every layer, a layer at a time."""
         generator = torch.Generator(self.device).manual_seed(seed)
         for layer in range(len(self.keys)):
-            for half in (self.keys[layer], self.values[layer]):
-                drawn = torch.randn((len(pages), *half.shape[1:]), generator=generator, device=self.device)
-                bits(half).index_copy_(0, pages, bits(drawn.to(half.dtype)))
+            for half in self.halves:
+                drawn = torch.randn((len(pages), *half.shape[2:]), generator=generator, device=self.device)
+                bits(half[layer]).index_copy_(0, pages, bits(drawn.to(half.dtype)))
 
     def clear(self) -> None:
         """Zeroes every page."""
-        self.keys.zero_()
-        self.values.zero_()
+        for half in self.halves:
+            half.zero_()
 
 
-class PageContents(NamedTuple):
-    """What some pages hold: keys and values, each [layers, n, page_size, kv_heads, head_dim]."""
+PageContents = tuple[Tensor, ...]
+"""What some pages hold, of each half: [layers, n, page_size, kv_heads, head_dim]."""
 
-    keys: Tensor
-    values: Tensor
+
+def _zeros(device: torch.device, size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    return torch.zeros(size, dtype=dtype, device=device)
 
 
 def cache_dtype(config: EngineConfig) -> torch.dtype:
@@ -122,4 +138,5 @@ def reserved(size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 def page_bytes(shape: ModelShape, page_size: int, dtype: torch.dtype) -> int:
     """Bytes of one page: keys and values of every layer; the four of a slot's token are lost in it."""
-    return 2 * shape.layers * page_size * shape.kv_heads * shape.head_dim * dtype.itemsize
+    halves = 2 if shape.latent is None else 1
+    return halves * shape.layers * page_size * shape.kv_heads * shape.head_dim * dtype.itemsize

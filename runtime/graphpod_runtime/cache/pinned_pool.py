@@ -58,7 +58,7 @@ class PinnedMove:
 
 
 class CopyLine:
-    """A stream, and the staging memory [pages, layers, 2, words] of its moves."""
+    """A stream, and the staging memory [pages, layers, halves, words] of its moves."""
 
     def __init__(self, device: torch.device, staging: Tensor) -> None:
         # Its kernels are few and short, and who waits for them waits for the link to the host besides.
@@ -107,12 +107,12 @@ class PinnedPool:
         """As many slots as `size` bytes hold, in whole slabs; few of them until `allocate` has run. RESERVE_BYTES of
         the host's `available` bytes stay free: pinning beyond a container's limit would not fail but end it.
         `staging_bytes` of the device for each direction, at least a page."""
-        layers, two, count = slot_shape(cache)
-        self.page_bytes = layers * two * count
+        layers, parts, count = slot_shape(cache)
+        self.page_bytes = layers * parts * count
         self.at_once = max(1, min(MOST_AT_ONCE, staging_bytes // self.page_bytes))
         self.failed_allocations = 0
         self._word = next(word for word in WORDS if count % word.itemsize == 0)
-        self._slot = (layers, two, count // self._word.itemsize)
+        self._slot = (layers, parts, count // self._word.itemsize)
         self._device, self._pages = cache.device, cache.pages
         self._halves = [half.view(self._word).flatten(0, 1) for half in halves(cache)]
         """Keys and values, [layers * pages, words]."""
@@ -124,7 +124,7 @@ class PinnedPool:
         )
         self._size, self._available = size, available
         self._slabs: list[Tensor] = []
-        """[slots, layers, 2, words] each."""
+        """[slots, layers, halves, words] each."""
         self._firsts: list[int] = []
         """The first slot of each."""
         self.slots = 0

@@ -51,6 +51,8 @@ def shape_of(folder: Path, whole: Json, quantize: bool = False) -> ModelShape:
         shape = _Reader(declared, declared.row).shape(eos_ids(folder, whole, declared.fields))
         if quantize and shape.mixture is not None:
             raise ModelUnsupported(f"{path}: FP8 weights are not built for mixtures of experts")
+        if quantize and shape.latent is not None:
+            raise ModelUnsupported(f"{path}: FP8 weights are not built for latent attention")
         scheme = declared.scheme() or (ONLINE if quantize else None)
         return replace(shape, scheme=scheme)
     except KeyError as error:
@@ -71,7 +73,8 @@ class _Reader:
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
         rope = declared.rope(FULL)
         theta = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
-        head_dim = int(config.get("head_dim") or hidden // heads)
+        latent = declared.latent()
+        head_dim = latent.cached if latent else int(config.get("head_dim") or hidden // heads)
         rotated, biases, windows = declared.rotary_width(head_dim), self._biases(), declared.windows()
         cap = config.get(CAPS[0])
         return ModelShape(
@@ -80,7 +83,7 @@ class _Reader:
             hidden=hidden,
             intermediate=int(config["intermediate_size"]),
             heads=heads,
-            kv_heads=int(config.get("num_key_value_heads") or heads),
+            kv_heads=1 if latent else int(config.get("num_key_value_heads") or heads),
             head_dim=head_dim,
             vocab=int(config["vocab_size"]),
             max_position=declared.positions(),
@@ -103,7 +106,8 @@ class _Reader:
             windows=windows,
             caps=(float(cap),) * int(config["num_hidden_layers"]) if cap else (),
             local_rope_theta=self._local_theta() if row.local_rope else None,
-            attention_scale=self._scale(),
+            attention_scale=self._scale() if latent is None else _sharpened(latent.query**-0.5, rope),
+            latent=latent,
             embedding_scale=hidden**0.5
             if row.gemma
             else float(config["embedding_multiplier"] if row.multipliers else 1),
@@ -181,13 +185,20 @@ def _amplitude(rope: Json, factor: float) -> float:
     """Of YarnStretch: given, or by the logarithm of the stretch."""
     if rope.get("attention_factor"):
         return float(rope["attention_factor"])
-
-    def sharpness(scale: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
-
     if rope.get("mscale") and rope.get("mscale_all_dim"):
-        return sharpness(float(rope["mscale"])) / sharpness(float(rope["mscale_all_dim"]))
-    return sharpness(1.0)
+        return _sharpness(factor, float(rope["mscale"])) / _sharpness(factor, float(rope["mscale_all_dim"]))
+    return _sharpness(factor, 1.0)
+
+
+def _sharpness(factor: float, scale: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
+
+
+def _sharpened(scale: float, rope: Json) -> float:
+    """What latent attention multiplies query · key by, for one of `scale` without a stretch."""
+    if rope_type(rope) == "default" or not rope.get("mscale_all_dim"):
+        return scale
+    return scale * _sharpness(float(rope["factor"]), float(rope["mscale_all_dim"])) ** 2
 
 
 def eos_ids(folder: Path, *configs: Json) -> tuple[int, ...]:

@@ -9,31 +9,23 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
-from graphpod_policy.model.architectures import HeadNorm, Norm
-from graphpod_policy.model.fp8_scheme import PARTS
+from graphpod_policy.model.architectures import Norm
 from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache
+from graphpod_runtime.models.attention.projections import projections
 from graphpod_runtime.models.layer_functions import Forms, LayerFunctions
 from graphpod_runtime.models.mlp.dense import DenseMlp
 from graphpod_runtime.models.mlp.experts import Experts
 from graphpod_runtime.models.norm import NormTensors, RowNorm
 from graphpod_runtime.models.parts import embedded, vocabulary_rows
 from graphpod_runtime.models.rope.rope_tables import rope_tables
-from graphpod_runtime.models.weights.linear import Linear
 from graphpod_runtime.ranks.collectives import columns_of_ranks
 
 
 def _norm(shape: ModelShape, dtype: torch.dtype, *width: int) -> RowNorm:
     """Over `width`; a row's without."""
     return RowNorm(shape.norm, width or (shape.hidden,), shape.norm_eps, dtype)
-
-
-def _head_norm(shape: ModelShape, heads: int, dtype: torch.dtype) -> RowNorm | None:
-    """Of so many heads."""
-    width = shape.head_dim
-    widths = {HeadNorm.Each: (width,), HeadNorm.All: (heads * width,), HeadNorm.Own: (heads, width)}
-    return None if shape.qk_norm is None else _norm(shape, dtype, *widths[shape.qk_norm])
 
 
 class DecoderLayer(nn.Module):
@@ -45,21 +37,15 @@ class DecoderLayer(nn.Module):
     def __init__(self, shape: ModelShape, index: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.shape, self.index = shape, index
-        hidden, attention = shape.hidden, shape.heads * shape.head_dim
-        qkv, out = (shape.scheme_of(index, parts[0]) for parts in PARTS[:2])
         bare = not shape.norm_inputs or (index == 0 and shape.bare_input)
         self.norm_before_attention = None if bare else _norm(shape, dtype)
-        heads = (attention, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim)
-        self.qkv = Linear(hidden, heads, dtype, qkv, bias=shape.qkv_bias)
-        self.norm_q = _head_norm(shape, shape.heads, dtype)
-        self.norm_k = _head_norm(shape, shape.kv_heads, dtype)
-        self.out = Linear(attention, (hidden,), dtype, out, bias=shape.out_bias)
+        self.qkv, self.norm_q, self.norm_k, self.out = projections(shape, index, dtype)
         self.norm_attended = _norm(shape, dtype) if shape.norm_results else None
         self.norm_before_mlp = self.norm_before_attention
         if not shape.parallel:
             self.norm_before_mlp = _norm(shape, dtype) if shape.norm_inputs else None
         mixture = shape.experts(index)
-        self.mlp = DenseMlp(shape, index, dtype) if mixture is None else Experts(mixture, hidden, dtype)
+        self.mlp = DenseMlp(shape, index, dtype) if mixture is None else Experts(mixture, shape.hidden, dtype)
         self.norm_result = _norm(shape, dtype) if shape.norm_results else None
 
     @property
@@ -127,7 +113,8 @@ class DecoderBody(nn.Module):
         self.layers = nn.ModuleList(layers)
         # The tables are computed, never loaded: they must be real even while the weights are on the meta device.
         with torch.device("cpu"):
-            tables = rope_tables(max_model_len, shape.head_dim, shape.rope_theta, dtype, shape.stretch, shape.rotated)
+            width, rotated = shape.rotary_width, shape.rotated
+            tables = rope_tables(max_model_len, width, shape.rope_theta, dtype, shape.stretch, rotated)
             self.register_buffer("cosines", tables[0])
             self.register_buffer("sines", tables[1])
             if shape.local_rope_theta is not None:

@@ -5,20 +5,20 @@ head. Queries and keys of one head may have any order, as long as it is the same
 order when weights are read, and nothing of it is left in a pass.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from graphpod_policy.model.architectures import HeadNorm, Norm
-from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import ModelShape
+from graphpod_runtime.models.attention.latent_targets import latent_targets
+from graphpod_runtime.models.attention.latent_weights import LatentOut, LatentQkv
 from graphpod_runtime.models.decoder import Decoder, DecoderBody, DecoderLayer
 from graphpod_runtime.models.mlp.experts import Experts
 from graphpod_runtime.models.norm import RowNorm
 from graphpod_runtime.models.parts import cuts_of
-from graphpod_runtime.models.tensor_destination import PIECE_BYTES, WHOLE, Cut, Destination, Target
+from graphpod_runtime.models.tensor_destination import WHOLE, Cut, Destination, Ordered, Target
 from graphpod_runtime.models.weights.linear import Linear
 
 Destinations = dict[str, Destination]
@@ -59,9 +59,10 @@ def layer_targets(layer: DecoderLayer) -> Destinations:
         ("post_feedforward_layernorm", layer.norm_result),
     ):
         targets |= norm_targets(name, norm)
-    for name, norm in (("self_attn.q_norm", layer.norm_q), ("self_attn.k_norm", layer.norm_k)):
-        found = norm_targets(name, norm)
-        if reordered(layer.shape) and layer.shape.qk_norm is not HeadNorm.All:
+    names = ("q_norm", "k_norm") if layer.shape.latent is None else ("q_a_layernorm", "kv_a_layernorm")
+    for name, norm in zip(names, (layer.norm_q, layer.norm_k), strict=True):
+        found = norm_targets(f"self_attn.{name}", norm)
+        if layer.shape.latent is None and reordered(layer.shape) and layer.shape.qk_norm is not HeadNorm.All:
             order = torch.tensor(head_order(layer.shape))
             found = {key: Ordered(one, order, last=True) for key, one in found.items()}
         targets |= found
@@ -69,6 +70,10 @@ def layer_targets(layer: DecoderLayer) -> Destinations:
 
 
 def _projections(layer: DecoderLayer) -> Destinations:
+    if isinstance(layer.qkv, LatentQkv) and isinstance(layer.out, LatentOut):
+        return dict(latent_targets(layer.qkv, layer.out))
+    assert isinstance(layer.qkv, Linear)
+    assert isinstance(layer.out, Linear)
     shape, targets = layer.shape, Destinations()
     q_rows, kv_rows = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     cuts = cuts_of(shape)
@@ -105,8 +110,9 @@ def _experts(mlp: Experts) -> Destinations:
     targets: Destinations = {"mlp.gate.weight": _whole(mlp.router)}
     for expert, (gate_up, down) in enumerate(zip(mlp.gate_up.data, mlp.down.data, strict=True)):
         targets |= _gated(f"mlp.experts.{expert}", gate_up, down)
-    if mlp.shared_gate is not None and mlp.shared_gate_up is not None and mlp.shared_down is not None:
+    if mlp.shared_gate_up is not None and mlp.shared_down is not None:
         targets |= _gated("mlp.shared_expert", mlp.shared_gate_up, mlp.shared_down)
+    if mlp.shared_gate is not None:
         targets["mlp.shared_expert_gate.weight"] = _whole(mlp.shared_gate)
     return targets
 
@@ -164,30 +170,6 @@ def rows_of(shape: ModelShape, heads: int, plain: int) -> Tensor:
     order, width = torch.tensor(head_order(shape)), shape.head_dim
     rotated = (order + width * torch.arange(heads)[:, None]).flatten()
     return torch.cat((rotated, torch.arange(heads * width, heads * width + plain)))
-
-
-@dataclass(frozen=True, slots=True)
-class Ordered:
-    """`into` takes a tensor whose elements along its first dimension, or its last, are in another order."""
-
-    into: Destination
-    order: Tensor
-    last: bool = False
-
-    @property
-    def shapes(self) -> Sequence[Sequence[int]]:
-        return self.into.shapes
-
-    def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
-        if self.last:
-            self.into.fill(tensor[..., self.order], read)
-            return
-        rows = max(1, PIECE_BYTES * tensor.shape[0] // max(1, tensor.nbytes))
-        pieces = []
-        for piece in tensor.split(rows):
-            pieces.append(piece.clone())
-            read()
-        self.into.fill(torch.cat(pieces)[self.order], read)
 
 
 def ordered(destinations: Mapping[str, Destination], order: Tensor) -> dict[str, Destination]:

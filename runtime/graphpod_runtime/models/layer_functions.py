@@ -17,6 +17,7 @@ from graphpod_runtime.base.shapes import Activation, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache, Compiled, CompiledCode
 from graphpod_runtime.kernels.activation import activated, gated
 from graphpod_runtime.kernels.matrix_product import TRITON, add_product
+from graphpod_runtime.models.attention.latent_before import LatentBefore
 from graphpod_runtime.models.mlp.experts import mixed
 from graphpod_runtime.models.norm import NormTensors, normalised, normalised_heads
 from graphpod_runtime.models.rope.rope_tables import apply_rope
@@ -178,8 +179,12 @@ class LayerFunctions:
     """Both, as written until `compile`."""
 
     def __init__(self, shape: ModelShape, forms: Forms) -> None:
-        heads = (shape.heads, shape.kv_heads, shape.head_dim)
-        self._before = Before(*heads, shape.norm_eps, forms.qkv, shape.norm, shape.qk_norm, shape.clip)
+        self._before: Before | LatentBefore
+        if shape.latent is not None:
+            self._before = LatentBefore(shape.heads, shape.latent, shape.norm_eps, shape.norm)
+        else:
+            heads = (shape.heads, shape.kv_heads, shape.head_dim)
+            self._before = Before(*heads, shape.norm_eps, forms.qkv, shape.norm, shape.qk_norm, shape.clip)
         ranks = 1 if shape.part is None else shape.part.ranks
         mlp = (shape.norm, shape.parallel, shape.gated, shape.residual_scale, ranks)
         self._after = After(shape.norm_eps, shape.activation, forms, *mlp)
@@ -200,7 +205,7 @@ class CompiledBefore:
     far as the projection, and a kernel of ours does the rest.
     """
 
-    def __init__(self, before: Before, cache: CompileCache) -> None:
+    def __init__(self, before: Before | LatentBefore, cache: CompileCache) -> None:
         self._before, self._cache = before, cache
         self._code: CompiledCode | None = None
 
@@ -218,7 +223,7 @@ class CompiledBefore:
         before, rows = self._before, x.shape[0]
         q = x.new_empty(rows, before.heads, before.head_dim)
         k, v = (x.new_empty(rows, before.kv_heads, before.head_dim) for _ in range(2))
-        if before.has_rotation_kernel(x):
+        if isinstance(before, Before) and before.has_rotation_kernel(x):
             from graphpod_runtime.kernels.rotated_heads import rotate_into
 
             (heads,) = self._coded(before.projected, (x, norm, qkv, bias), (0,))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
@@ -82,3 +83,27 @@ class Target:
             read()
         if self.plus:
             self.view.add_(self.plus)
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """`into` takes a tensor whose elements along its first dimension, or its last, are in another order."""
+
+    into: Destination
+    order: Tensor
+    last: bool = False
+
+    @property
+    def shapes(self) -> Sequence[Sequence[int]]:
+        return self.into.shapes
+
+    def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
+        if self.last:
+            self.into.fill(tensor[..., self.order], read)
+            return
+        rows = max(1, PIECE_BYTES * tensor.shape[0] // max(1, tensor.nbytes))
+        pieces = []
+        for piece in tensor.split(rows):
+            pieces.append(piece.clone())
+            read()
+        self.into.fill(torch.cat(pieces)[self.order], read)

@@ -48,6 +48,7 @@ def model_facts(shape: ModelShape) -> ModelFacts:
         heads=shape.heads,
         kv_heads=shape.kv_heads,
         head_dim=shape.head_dim,
+        latent=shape.latent,
         vocab=shape.vocab,
         tied=shape.tied,
         max_position=shape.max_position,

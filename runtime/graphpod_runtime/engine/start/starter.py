@@ -360,7 +360,7 @@ class Starter:
             config, least, model.shape, device_state.place, allocate, prefill, decode_bytes, largest, self._ranks, more
         )
         self.report.kv_pages = cache.pages - 1
-        self.report.kv_bytes = sum(one.keys.nbytes + one.values.nbytes for one in (cache, *drafts))
+        self.report.kv_bytes = sum(one.nbytes for one in (cache, *drafts))
         device_state.bind(cache)
         if draft is not None:
             draft.bind(*drafts)

@@ -3,7 +3,8 @@
 The choices are those of each family's router in transformers (`modeling_mixtral.py`, `modeling_qwen3_moe.py` and
 others): the `chosen` largest scores. The weights are its softmax in single precision, over all experts or over the
 chosen ones; some families round them to the type of the scores, and here they stay as they are. Mixtral divides a
-softmax over all by the sum of the chosen, which is the softmax over the chosen.
+softmax over all by the sum of the chosen, which is the softmax over the chosen. DeepSeek-V2 may choose among the
+experts of a few groups only, and multiplies the weights by a factor.
 """
 
 from typing import NamedTuple
@@ -11,10 +12,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from graphpod_policy.model.mixture import Mixture
 from graphpod_runtime.base.pinned_choices import settled
 
 torch.library.define(
-    "graphpod::route", "(Tensor scores, int chosen, bool normalised) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+    "graphpod::route",
+    "(Tensor scores, int chosen, bool normalised, int groups, int chosen_groups, float scale) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 """An op of its own: its choices are the same whoever calls it, compiled or not, and `pinned_choices` can hold them."""
 
@@ -34,17 +38,23 @@ class Routes(NamedTuple):
     """[experts], int32: where the rows of each expert end, behind those of the experts before it."""
 
 
-def route(scores: Tensor, chosen: int, normalised: bool) -> Routes:
-    """scores [tokens, experts] -> the `chosen` largest of each token. `normalised`: their weights have the sum 1."""
-    return Routes(*torch.ops.graphpod.route(scores, chosen, normalised))
+def route(scores: Tensor, mixture: Mixture) -> Routes:
+    """scores [tokens, experts] -> the chosen experts of each token, and their weights, as `mixture` says."""
+    how = (mixture.chosen, mixture.normalised, mixture.groups, mixture.chosen_groups, mixture.scale)
+    return Routes(*torch.ops.graphpod.route(scores, *how))
 
 
 @torch.library.impl("graphpod::route", "CompositeExplicitAutograd")
-def _route(scores: Tensor, chosen: int, normalised: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _route(
+    scores: Tensor, chosen: int, normalised: bool, groups: int, chosen_groups: int, scale: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     count, experts = scores.shape
     wide = scores.float()
-    choices = settled(wide.topk(chosen, dim=-1).indices, scores)
+    allowed = wide if groups == 1 else _within_groups(wide, groups, chosen_groups)
+    choices = settled(allowed.topk(chosen, dim=-1).indices, scores)
     weights = wide.gather(1, choices).softmax(-1) if normalised else wide.softmax(-1).gather(1, choices)
+    if scale != 1.0:
+        weights = weights * scale
     ordered, pairs = choices.flatten().sort(stable=True)
     rows = torch.empty_like(pairs)
     rows[pairs] = torch.arange(count * chosen, device=scores.device)
@@ -53,8 +63,18 @@ def _route(scores: Tensor, chosen: int, normalised: bool) -> tuple[Tensor, Tenso
     return weights, choices, pairs // chosen, rows.view(count, chosen), ends
 
 
+def _within_groups(scores: Tensor, groups: int, chosen: int) -> Tensor:
+    """`scores` [tokens, experts] of the `chosen` groups of each token, those of the largest scores; others are -inf."""
+    by_group = scores.unflatten(1, (groups, -1))
+    taken = by_group.amax(-1).topk(chosen, dim=-1).indices
+    outside = torch.ones(by_group.shape[:2], dtype=torch.bool, device=scores.device).scatter_(1, taken, False)
+    return by_group.masked_fill(outside[:, :, None], float("-inf")).flatten(1)
+
+
 @torch.library.register_fake("graphpod::route")
-def _shapes(scores: Tensor, chosen: int, normalised: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _shapes(
+    scores: Tensor, chosen: int, normalised: bool, groups: int, chosen_groups: int, scale: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     count, experts = scores.shape
     return (
         scores.new_empty(count, chosen, dtype=torch.float32),

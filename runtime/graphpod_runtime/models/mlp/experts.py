@@ -27,7 +27,7 @@ class Experts(nn.Module):
         self.router = unset(experts, hidden)
         self.gate_up = unset(experts, 2 * width, hidden)
         self.down = unset(experts, hidden, width)
-        self.shared_gate = unset(1, hidden) if shared else None
+        self.shared_gate = unset(1, hidden) if shared and mixture.shared_gate else None
         self.shared_gate_up = unset(2 * shared, hidden) if shared else None
         self.shared_down = unset(hidden, shared) if shared else None
 
@@ -47,15 +47,20 @@ def mixed(mixture: Mixture, x: Tensor, wide: Tensors, down: Tensors, activation:
     assert router is not None
     assert gate_up is not None
     assert last is not None
-    routes = route(product(x, router), mixture.chosen, mixture.normalised)
+    routes = route(_scores(mixture, x, router), mixture)
     if is_built(x, gate_up) and is_built(x, last):
         total = _by_rows(x, gate_up, last, routes, activation)
     else:
         total = plain_experts(x, gate_up, last, routes.choices, routes.weights, activation)
-    if shared_gate is None or shared_gate_up is None or shared_last is None:
+    if shared_gate_up is None or shared_last is None:
         return total
     made = product(gated(activation, product(x, shared_gate_up)), shared_last)
-    return total + product(x, shared_gate).sigmoid() * made
+    return total + (made if shared_gate is None else product(x, shared_gate).sigmoid() * made)
+
+
+def _scores(mixture: Mixture, x: Tensor, router: Tensor) -> Tensor:
+    """Of each expert for each token: [tokens, experts]"""
+    return product(x.float(), router.float()) if mixture.wide_scores else product(x, router)
 
 
 def _by_rows(x: Tensor, gate_up: Tensor, down: Tensor, routes: Routes, activation: Activation) -> Tensor:

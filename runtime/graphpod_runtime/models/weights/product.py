@@ -9,6 +9,7 @@ from enum import Enum
 from torch import Tensor
 
 from graphpod_runtime.kernels.fp8_product import block_product, row_product
+from graphpod_runtime.kernels.latent_product import latent_product
 from graphpod_runtime.kernels.matrix_product import product
 
 Tensors = tuple[Tensor | None, ...]
@@ -27,6 +28,9 @@ class Form(Enum):
     """(weight [out, in], scale [out], scale of all activations [1] or None: each row has its own)"""
     Fp8Blocks = "Fp8Blocks"
     """(weight [out, in], scales of blocks), by `kernels/fp8_product.py`"""
+    Latent = "Latent"
+    """Those of `models/attention/latent_weights.py`, of the activations' type; of a result, by
+    `kernels/latent_product.py`."""
 
 
 def matmul(form: Form, x: Tensor, weight: Tensors, bias: Tensor | None) -> Tensor:
@@ -37,6 +41,8 @@ def matmul(form: Form, x: Tensor, weight: Tensors, bias: Tensor | None) -> Tenso
         return product(x, matrix, bias)
     scale = scales[0]
     assert scale is not None
+    if form is Form.Latent:
+        return latent_product(x, matrix, scale, bias)
     if form is Form.Fp8Blocks:
         return block_product(x, matrix, scale, bias)
     return row_product(x, matrix, scale, scales[1], bias)

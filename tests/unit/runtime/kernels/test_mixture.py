@@ -1,6 +1,7 @@
 """Routing and products by experts, against loops over tokens."""
 
 from collections.abc import Callable
+from typing import Any
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,10 @@ from graphpod_runtime.models.mlp.experts import Experts, mixed
 EXPERTS, CHOSEN, INPUTS, OUTPUTS, WIDTH = 5, 2, 24, 16, 8
 
 
+def mixture(chosen: int, normalised: bool = True, **changes: Any) -> Mixture:
+    return Mixture(EXPERTS, chosen, WIDTH, normalised, 0, (0,))._replace(**changes)
+
+
 def drawn(*sizes: int, seed: int = 0) -> Tensor:
     return torch.randn(sizes, generator=torch.Generator().manual_seed(seed))
 
@@ -31,7 +36,7 @@ def drawn(*sizes: int, seed: int = 0) -> Tensor:
 @pytest.mark.parametrize("tokens", [1, 7])
 def test_rows_lie_by_experts_and_each_pair_knows_its_row(tokens: int, normalised: bool) -> None:
     scores = drawn(tokens, EXPERTS)
-    routes = route(scores, CHOSEN, normalised)
+    routes = route(scores, mixture(CHOSEN, normalised))
     values, chosen = scores.softmax(-1).topk(CHOSEN)
     assert torch.allclose(routes.weights, values / values.sum(-1, keepdim=True) if normalised else values)
     assert routes.ends.tolist() == [int((chosen <= expert).sum()) for expert in range(EXPERTS)]
@@ -41,6 +46,15 @@ def test_rows_lie_by_experts_and_each_pair_knows_its_row(tokens: int, normalised
             assert starts[expert] <= row < routes.ends[expert]
             assert int(routes.tokens[row]) == token
     assert sorted(routes.rows.flatten().tolist()) == list(range(tokens * CHOSEN))
+
+
+def test_experts_of_a_few_groups_are_chosen_and_weights_are_scaled() -> None:
+    """Groups of two: the largest score of a group counts, and its other expert may be chosen before better ones."""
+    scores = torch.tensor([[3.0, -2.0, 2.0, 1.9, 1.0, 0.9]])
+    routes = route(scores, mixture(2, False, groups=3, chosen_groups=1, scale=4.0))
+    assert routes.choices.tolist() == [[0, 1]]
+    assert torch.allclose(routes.weights, 4 * scores.softmax(-1)[:, :2])
+    assert route(scores, mixture(3, groups=3, chosen_groups=2)).choices.tolist() == [[0, 2, 3]]
 
 
 @pytest.mark.parametrize("counts", [(0, 3, 0, 4, 2), (1, 0, 0, 0, 0), (9, 9, 9, 9, 9)])
@@ -169,7 +183,7 @@ def chosen_exactly(x: Tensor, router: Tensor, stack: Tensor) -> Tensor:
 
 
 def _chosen(scores: Tensor, x: Tensor, stack: Tensor) -> Tensor:
-    routes = route(scores, CHOSEN, True)
+    routes = route(scores, mixture(CHOSEN))
     return grouped_product(x[routes.tokens], stack, routes.ends)[routes.rows].sum(1)
 
 
@@ -190,7 +204,7 @@ def test_scores_of_other_choices_are_another_function() -> None:
 
     def chosen_by(sign: float) -> Callable[..., Tensor]:
         def function(x: Tensor, router: Tensor, stack: Tensor) -> Tensor:
-            routes = route(functional.linear(x, router) * sign, 1, True)
+            routes = route(functional.linear(x, router) * sign, mixture(1))
             return grouped_product(x[routes.tokens], stack, routes.ends)[routes.rows].sum(1)
 
         return function
@@ -206,10 +220,10 @@ def test_ops_say_what_they_return_and_write_nowhere(dtype: torch.dtype) -> None:
     """A compiler believes their shapes."""
     experts = experts_of(Mixture(EXPERTS, CHOSEN, WIDTH, True, 0, (0,)), dtype)
     x, scores = drawn(7, INPUTS).to(dtype), drawn(7, EXPERTS).to(dtype)
-    routes = route(scores, CHOSEN, True)
+    routes = route(scores, mixture(CHOSEN))
     ops, stacks = torch.ops.graphpod, (experts.gate_up, experts.down)
     for op, arguments in (
-        (ops.route, (scores, CHOSEN, True)),
+        (ops.route, (scores, CHOSEN, True, 1, 1, 1.0)),
         (ops.grouped_product, (x[routes.tokens], experts.gate_up, routes.ends)),
         (ops.plain_experts, (x, *stacks, routes.choices, routes.weights, False)),
     ):
