@@ -1,8 +1,8 @@
 """Latent attention (MLA): what a config.json says of its widths.
 
-A token's keys and values of all heads are projections of one small vector, its *latent*. Next to it stands a part of the
-key that has rotary positions, and that all heads share. A KV cache of the latent and that part is enough: a query is
-multiplied by the keys' projection instead, and the result by the values'.
+A token's keys and values of all heads are projections of one small vector, its *latent*. Next to it stands a part of
+the key that has rotary positions, and that all heads share. A KV cache of the latent and that part is enough: a query
+is multiplied by the keys' projection instead, and the result by the values'.
 """
 
 from collections.abc import Mapping

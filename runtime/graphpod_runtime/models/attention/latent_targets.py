@@ -8,7 +8,7 @@ from torch import Tensor
 
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.models.attention.latent_weights import LatentOut, LatentQkv
-from graphpod_runtime.models.tensor_destination import Destination, Target, Ordered
+from graphpod_runtime.models.tensor_destination import Destination, Ordered, Target
 
 
 def latent_targets(qkv: LatentQkv, out: LatentOut) -> Mapping[str, Destination]:

@@ -1,8 +1,8 @@
 """Routing and products by experts, against loops over tokens."""
 
 from collections.abc import Callable
-from typing import Any
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch

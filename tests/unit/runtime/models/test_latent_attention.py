@@ -123,7 +123,7 @@ def test_pages_of_latents_come_back_from_the_host(folder: Path) -> None:
         ({"scoring_func": "sigmoid"}, 'scoring_func="sigmoid" is not built'),
         ({"topk_method": "noaux_tc"}, 'only "greedy" or "group_limited_greedy" is'),
         ({"moe_layer_freq": 2}, "moe_layer_freq=2 is not built"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config is not built for DeepseekV2ForCausalLM"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config is not built for DeepseekV2For"),
     ],
 )
 def test_what_is_not_built_is_refused_by_name(changes: dict[str, Any], words: str, folder: Path) -> None:
@@ -159,7 +159,9 @@ def test_fp8_weights_are_refused_without_experts_too(tmp_path: Path) -> None:
         load_model(tmp_path, torch.float32, 64, quantize=True)
 
 
-SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 199}
+SIZES = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 199,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("changes", [{}, {"q_lora_rank": None}])
