@@ -206,6 +206,10 @@ class ConfigJson:
         rope = self.rope(FULL)
         if not 0 < (part := self._rotary_part()) <= 1 or (part != 1 and not row.partial):
             return f"partial_rotary_factor={part:g} is not built for {self.architecture}"
+        heads = int(self.fields["num_attention_heads"])
+        head_dim = int(self.fields.get("head_dim", int(self.fields["hidden_size"]) // heads))
+        if not row.latent and (width := self.rotary_width(head_dim)) % 2:
+            return f"rotary positions of {width} elements of a head of {head_dim} are not built; an even number is"
         if (kind := rope_type(rope)) not in STRETCHES:
             return f"rope type {kind!r} is not built; {', '.join(STRETCHES[:-1])} and {STRETCHES[-1]} are"
         if row.local_rope and (kind := rope_type(self.local_rope())) != "default":

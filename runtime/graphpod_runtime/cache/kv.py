@@ -105,9 +105,9 @@ class KvCache:
         """Random values, the same for the same `seed`, into `pages` [n] of every layer, a layer at a time."""
         generator = torch.Generator(self.device).manual_seed(seed)
         for layer in range(len(self.keys)):
-            for half in self.halves:
-                drawn = torch.randn((len(pages), *half.shape[2:]), generator=generator, device=self.device)
-                bits(half[layer]).index_copy_(0, pages, bits(drawn.to(half.dtype)))
+            for half in (whole[layer] for whole in self.halves):
+                drawn = torch.randn((len(pages), *half.shape[1:]), generator=generator, device=self.device)
+                bits(half).index_copy_(0, pages, bits(drawn.to(half.dtype)))
 
     def clear(self) -> None:
         """Zeroes every page."""

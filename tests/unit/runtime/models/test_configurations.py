@@ -19,6 +19,7 @@ from graphpod_runtime.models.decoder_targets import head_order
 from graphpod_runtime.models.loader import load_model
 from tests.unit.runtime.conftest import write_llama
 from tests.unit.runtime.models.test_by_transformers import ROWS, written
+from truth.families.tiny import tiny
 from truth.families.trial import STEPS, tried
 from truth.families.variants import VARIANTS
 
@@ -58,6 +59,21 @@ def test_rows_in_another_order_are_quantized_as_they_are_loaded(name: str, tmp_p
     plain = logits(folder)
     apart = (logits(folder, quantize=True) - plain).norm() / plain.norm()
     assert 1e-4 < apart < 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("glm: a quarter of a head, no biases", {"head_dim": 20}, "5 elements of a head of 20"),
+        ("llama: linear", {"head_dim": 15}, "15 elements of a head of 15"),
+    ],
+)
+def test_half_a_pair_of_rotary_positions_is_refused_by_name(name: str, changes: dict[str, Any], words: str) -> None:
+    model_type, of_variant = VARIANTS[name]
+    whole = tiny(model_type, **of_variant).to_dict() | {"architectures": [f"{model_type.capitalize()}ForCausalLM"]}
+    missing = ModelFacts.of(whole | changes).not_built
+    assert missing is not None
+    assert f"rotary positions of {words} are not built" in missing
 
 
 def test_fp8_checkpoints_in_another_order_are_refused_by_name(tmp_path: Path) -> None:
