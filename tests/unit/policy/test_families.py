@@ -121,7 +121,8 @@ def test_every_type_that_runs_is_read_by_its_own_defaults() -> None:
             ModelFacts.of(config | {"architectures": [family.architecture]})
         except ModelUnreadable as error:
             unreadable[family.model_type] = str(error)
-    assert unreadable == {}
+    # Its defaults are of a mixture that chooses no experts, which transformers does not run either.
+    assert unreadable == {"deepseek_v2": "field 'num_experts_per_tok' is missing"}
 
 
 @pytest.mark.parametrize(
