@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from graphpod_policy import EngineConfig, Policy
+from graphpod_policy import EngineConfig, OnCaptureFailure, Policy
 from graphpod_runtime.engine.runner import Runner
 from tests.unit.runtime.conftest import engine_config, random_prompts, write_llama
 from tests.unit.runtime.ranks.asking import Ask, Told, tell
@@ -64,3 +64,19 @@ def alone(folder: Path, *asks: Ask, **changes: Any) -> list[Told]:
     runner = Runner(config(folder, Policy.Disabled, Policy.Disabled, **changes), lambda report: None)
     runner.start()
     return [tell(runner, ask) for ask in asks]
+
+
+def assert_all_act_on(
+    ranks: RankForks, folder: Path, fault: str, rule: str, graphs: dict[str, str], **shape: int
+) -> None:
+    """That ranks of this `shape`, one of which meets `fault` at a start, all go on with the policies `graphs`, give the
+    rank by `rule`, and write what one rank writes. The fault's last character is its rank.
+    """
+    asked = config(folder, Policy.Breakable, Policy.Full, on_capture_failure=OnCaptureFailure.Degrade, **shape)
+    found = ranks.answer(asked, GREEDY, faults=fault)
+    assert not found.failure
+    assert {phase: policy for phase, (policy, _, _) in found.graphs.items()} == graphs
+    because = [why for one, why in zip(found.rules, found.because, strict=True) if one == rule]
+    assert because
+    assert all(f"rank {fault[-1]}: " in why for why in because)
+    assert [told.texts for told in found.told] == [told.texts for told in alone(folder, GREEDY)]

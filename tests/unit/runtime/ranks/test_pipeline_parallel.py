@@ -7,11 +7,21 @@ from typing import Any
 
 import pytest
 
-from graphpod_policy import CompileMode, OnCaptureFailure, Policy
+from graphpod_policy import CompileMode, Policy
 from tests.unit.runtime.conftest import random_prompts, write_family, write_llama
 from tests.unit.runtime.front.conftest import byte_tokenizer
 from tests.unit.runtime.ranks.asking import Ask
-from tests.unit.runtime.ranks.conftest import GREEDY, POLICIES, PROMPTS, SCORED, VOCABULARY, alone, config, sampled
+from tests.unit.runtime.ranks.conftest import (
+    GREEDY,
+    POLICIES,
+    PROMPTS,
+    SCORED,
+    VOCABULARY,
+    alone,
+    assert_all_act_on,
+    config,
+    sampled,
+)
 from tests.unit.runtime.ranks.rank_forks import Answer, RankForks
 
 ONE = Ask(PROMPTS[:1])
@@ -185,14 +195,7 @@ def test_two_stages_of_two_ranks_each(ranks: RankForks, two: Path, prefill: Poli
 def test_what_one_stage_meets_at_a_start_all_act_on(
     ranks: RankForks, smollm2: Path, fault: str, rule: str, graphs: dict[str, str]
 ) -> None:
-    asked = config(smollm2, Policy.Breakable, Policy.Full, pipeline=3, on_capture_failure=OnCaptureFailure.Degrade)
-    found = ranks.answer(asked, GREEDY, faults=fault)
-    assert not found.failure
-    assert {phase: policy for phase, (policy, _, _) in found.graphs.items()} == graphs
-    because = [why for one, why in zip(found.rules, found.because, strict=True) if one == rule]
-    assert because
-    assert all(f"rank {fault[-1]}: " in why for why in because)
-    assert texts(found) == [alone(smollm2, GREEDY)[0].texts]
+    assert_all_act_on(ranks, smollm2, fault, rule, graphs, pipeline=3)
 
 
 @pytest.mark.parametrize(

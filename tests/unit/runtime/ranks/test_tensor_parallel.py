@@ -9,7 +9,16 @@ import pytest
 
 from graphpod_policy import CompileMode, OnCaptureFailure, Policy
 from tests.unit.runtime.conftest import write_family
-from tests.unit.runtime.ranks.conftest import GREEDY, POLICIES, SCORED, VOCABULARY, alone, config, sampled
+from tests.unit.runtime.ranks.conftest import (
+    GREEDY,
+    POLICIES,
+    SCORED,
+    VOCABULARY,
+    alone,
+    assert_all_act_on,
+    config,
+    sampled,
+)
 from tests.unit.runtime.ranks.rank_forks import RankForks
 
 
@@ -65,14 +74,7 @@ def test_each_family_is_divided(
 def test_what_one_rank_meets_at_a_start_all_act_on(
     ranks: RankForks, smollm2: Path, fault: str, rule: str, graphs: dict[str, str]
 ) -> None:
-    asked = config(smollm2, Policy.Breakable, Policy.Full, tensor=3, on_capture_failure=OnCaptureFailure.Degrade)
-    found = ranks.answer(asked, GREEDY, faults=fault)
-    assert not found.failure
-    assert {phase: policy for phase, (policy, _, _) in found.graphs.items()} == graphs
-    because = [why for one, why in zip(found.rules, found.because, strict=True) if one == rule]
-    assert because
-    assert all(f"rank {fault[-1]}: " in why for why in because)
-    assert found.told[0].texts == alone(smollm2, GREEDY)[0].texts
+    assert_all_act_on(ranks, smollm2, fault, rule, graphs, tensor=3)
 
 
 def test_ranks_without_a_compiler_go_on_uncompiled_or_end_the_start_as_one_rank_does(
