@@ -1,32 +1,40 @@
-"""What Anthropic's own types say of a message and of its events, and the laws of a stream of them."""
+"""What Anthropic's own types say of a message and of its events, and the laws of a stream of them.
+
+The types are imported by the first test that uses them: to import them takes more than a processor second, which each
+worker of a run would spend to collect its tests.
+"""
 
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from anthropic.types import (
-    Message,
-    RawContentBlockDeltaEvent,
-    RawContentBlockStartEvent,
-    RawContentBlockStopEvent,
-    RawMessageDeltaEvent,
-    RawMessageStartEvent,
-    RawMessageStopEvent,
-)
 from pydantic import BaseModel
 
-EVENTS: dict[str, type[BaseModel]] = {
-    "message_start": RawMessageStartEvent,
-    "content_block_start": RawContentBlockStartEvent,
-    "content_block_delta": RawContentBlockDeltaEvent,
-    "content_block_stop": RawContentBlockStopEvent,
-    "message_delta": RawMessageDeltaEvent,
-    "message_stop": RawMessageStopEvent,
-}
+if TYPE_CHECKING:
+    from anthropic.types import Message
+
 DELTAS = {"text": "text_delta", "thinking": "thinking_delta", "tool_use": "input_json_delta"}
 
 
-def checked_message(body: Any) -> Message:
+@cache
+def event_types() -> dict[str, type[BaseModel]]:
+    """By the name of an event."""
+    from anthropic import types
+
+    return {
+        "message_start": types.RawMessageStartEvent,
+        "content_block_start": types.RawContentBlockStartEvent,
+        "content_block_delta": types.RawContentBlockDeltaEvent,
+        "content_block_stop": types.RawContentBlockStopEvent,
+        "message_delta": types.RawMessageDeltaEvent,
+        "message_stop": types.RawMessageStopEvent,
+    }
+
+
+def checked_message(body: Any) -> "Message":
     """The message, if every field that Anthropic's type requires is there with its type."""
+    from anthropic.types import Message
+
     assert body["stop_reason"] is not None
     return Message.model_validate(body, strict=True)
 
@@ -35,7 +43,7 @@ def checked_events(events: Sequence[Any]) -> None:
     """Each event has the fields of its type. Blocks come one after another, with deltas of their kind alone."""
     for event in events:
         if event["type"] != "ping":
-            EVENTS[event["type"]].model_validate(event, strict=True)
+            event_types()[event["type"]].model_validate(event, strict=True)
     kinds = [event["type"] for event in events if event["type"] != "ping"]
     assert (kinds[0], kinds[-2:]) == ("message_start", ["message_delta", "message_stop"])
     assert not set(kinds[1:-2]) & {"message_start", "message_delta", "message_stop"}

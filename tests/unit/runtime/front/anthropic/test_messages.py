@@ -7,10 +7,9 @@ import json
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import anthropic
 import httpx2
 import pytest
 
@@ -18,12 +17,17 @@ from ..conftest import WAIT_SECONDS, Front
 from ..test_streams import post
 from .anthropic_shapes import checked_events, checked_message
 
+if TYPE_CHECKING:
+    import anthropic
+
 URL = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
 
 
-def client_of(front: Front, **more: Any) -> anthropic.Anthropic:
+def client_of(front: Front, **more: Any) -> "anthropic.Anthropic":
     """Anthropic's own client, which must not hide an error behind a retry."""
+    import anthropic
+
     key = {"api_key": "none"} | more
     return anthropic.Anthropic(base_url=front.http, max_retries=0, timeout=WAIT_SECONDS, **key)
 
@@ -187,6 +191,8 @@ def test_what_is_wrong_is_named_in_the_words_of_the_request(
 
 
 def test_errors_of_the_door_and_of_the_server_have_anthropics_shape(front: Front) -> None:
+    import anthropic
+
     assert refused(front.post(URL, ask("a", model="other")))[:3] == (404, "not_found_error", "model_not_found")
     assert refused(front.post(URL, b"{"))[:3] == (400, "invalid_request_error", "invalid_json")
     assert refused(front.post(URL, b"[" * 5_000_000))[:2] == (413, "request_too_large")
@@ -199,6 +205,8 @@ def test_errors_of_the_door_and_of_the_server_have_anthropics_shape(front: Front
 
 
 def test_both_headers_of_a_key_are_accepted(own_front: Callable[..., Front], tmp_path: Path) -> None:
+    import anthropic
+
     file = tmp_path / "key"
     file.write_text("first\n")
     front = own_front(api_key_file=file)
