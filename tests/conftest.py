@@ -30,6 +30,7 @@ APART = (
     "e2e/test_testbed.py",
     "e2e/test_truth.py",
     "e2e/test_converted_weights.py",
+    "e2e/test_images.py",
 )
 """Files of such a level that do without its cluster: they have clusters of their own, or none."""
 THEN = (*APART, "unit/start", "unit/truth", "contracts", "unit/runtime")
