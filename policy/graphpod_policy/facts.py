@@ -158,7 +158,6 @@ class ModelFacts:
         dense = (3 if self.gated else 2) * self.hidden * self.intermediate
         width = self.intermediate if self.expert_intermediate is None else self.expert_intermediate
         sparse = 3 * self.hidden * (self.experts * width + self.shared_intermediate)
-        layers = 0 if not self.experts else self.layers if self.expert_layers is None else self.expert_layers
         embeddings = (1 if self.tied else 2) * self.vocab * self.hidden
         if self.head is not None:
             # What joins a token and a state, and an output matrix of its own.
@@ -166,13 +165,26 @@ class ModelFacts:
         if self.head is SpeculativeMethod.Eagle3:
             # It joins three states, and its attention reads the token and the state next to each other.
             embeddings += self.hidden * (self.hidden + self.head_dim * (self.heads + 2 * self.kv_heads))
-        return self.layers * attention + (self.layers - layers) * dense + layers * sparse + embeddings
+        return self.layers * attention + self.dense_layers * dense + self.sparse_layers * sparse + embeddings
 
     @property
-    def expanded(self) -> int:
-        """Elements of a token that chosen experts keep at once, at most: each has a row of its own. What they read is
-        next to gate and up, or their results are next to those in single precision."""
-        width = self.intermediate if self.expert_intermediate is None else self.expert_intermediate
+    def sparse_layers(self) -> int:
+        """Layers that have experts."""
+        if not self.experts:
+            return 0
+        return self.layers if self.expert_layers is None else self.expert_layers
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers that have one MLP."""
+        return self.layers - self.sparse_layers
+
+    def expanded(self, ranks: int) -> int:
+        """Elements of a token that chosen experts keep at once, at most, on each of `ranks` that share their columns:
+        each expert has a row of its own. What they read is next to gate and up, or their results are next to those in
+        single precision."""
+        whole = self.intermediate if self.expert_intermediate is None else self.expert_intermediate
+        width = -(-whole // ranks)
         return self.chosen_experts * max(3 * self.hidden, self.hidden + 2 * width, 3 * width)
 
     @property

@@ -93,7 +93,8 @@ def pool_bytes(phase: Phase, largest: int, features: Features, model: ModelFacts
     shape = model or UNKNOWN_MODEL[features.device]
     element = 2 if features.device is Device.Cuda else 4
     rows = _rows(phase, largest, features)
-    layer = rows * (4 * shape.hidden + max(3 * -(-shape.intermediate // features.tensor), shape.expanded)) * element
+    wide = max(3 * -(-shape.intermediate // features.tensor), shape.expanded(features.tensor))
+    layer = rows * (4 * shape.hidden + wide) * element
     return layer + (rows * shape.vocab * 4 if phase is Phase.Decode else 0)
 
 

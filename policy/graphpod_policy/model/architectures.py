@@ -126,7 +126,7 @@ class Architecture:
     @property
     def divides(self) -> bool:
         """Whether a rank's part of each matrix is one piece of the checkpoint's, and needs no other rank's heads."""
-        plain = not (self.interleaved or self.partial or self.fused or self.mixture)
+        plain = not (self.interleaved or self.partial or self.fused or self.latent)
         return plain and self.qk_norm in (None, HeadNorm.Each)
 
     def tensor(self, name: str) -> str | None:

@@ -69,6 +69,14 @@ class Mixture(NamedTuple):
     wide_scores: bool = False
     """Whether scores are computed in single precision."""
 
+    def staged(self, first: int, end: int) -> "Mixture":
+        """That of the layers [first, end), counted from `first`."""
+        return self._replace(layers=tuple(layer - first for layer in self.layers if first <= layer < end))
+
+    def split(self, ranks: int) -> "Mixture":
+        """A rank's share of the columns of every expert, which must divide."""
+        return self._replace(width=self.width // ranks, shared=self.shared // ranks)
+
 
 def mixture_of(fields: MixtureFields | None, config: Mapping[str, Any]) -> Mixture | None:
     """The experts that `config` declares by `fields`; None: all layers are dense. KeyError, TypeError or ValueError for

@@ -50,8 +50,14 @@ def _undivided(config: EngineConfig) -> EngineConfig:
 def _stage_params(model: ModelFacts, stages: int, stage: int) -> int:
     """Of one stage of a pipeline: its layers, at the first one the embedding, at the last one the head."""
     table, layers = model.vocab * model.hidden, stage_layers(model.layers, stages)
-    of_layers = (model.params - table * (1 if model.tied else 2)) // model.layers
-    return layers[stage] * of_layers + (table if stage in (0, stages - 1) else 0)
+    tables = table * (1 if model.tied else 2)
+    dense = replace(model, layers=1, experts=0).params - tables
+    own = layers[stage] * dense + (table if stage in (0, stages - 1) else 0)
+    if not model.sparse_layers:
+        return own
+    # Where some layers are dense, those with experts may all be of one stage.
+    sparse = replace(model, layers=1, expert_layers=None).params - tables
+    return own + min(layers[stage], model.sparse_layers) * (sparse - dense)
 
 
 def fp8_savings(config: EngineConfig, model: ModelFacts) -> int:

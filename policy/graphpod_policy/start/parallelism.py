@@ -46,7 +46,9 @@ def indivisible(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obst
     if model is not None:
         for count, name, parts, size in (
             (model.heads, "attention heads", "tensor", spread.tensor),
-            (model.intermediate, "columns of an MLP", "tensor", spread.tensor),
+            (model.intermediate if model.dense_layers else 0, "columns of an MLP", "tensor", spread.tensor),
+            (model.expert_intermediate or 0, "columns of an expert", "tensor", spread.tensor),
+            (model.shared_intermediate, "columns of the expert of every token", "tensor", spread.tensor),
             (model.vocab, "tokens of the vocabulary", "tensor", spread.tensor),
             (model.experts, "experts", "expert", spread.expert),
         ):
@@ -99,12 +101,7 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
             "a model that transformers computes",
             "serve one of our own families",
         ),
-        (
-            row is not None and row.mixture is not None,
-            "spec.model",
-            "a mixture of experts",
-            "serve a dense family",
-        ),
+        (row is not None and row.latent, "spec.model", "attention over latents", "serve another family"),
     ):
         if asked:
             several = " and ".join(f"{name} {count}" for name, count in spread.items())
@@ -114,7 +111,7 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
                 f"{field}: {what} with {several} is not built in this version",
                 f"{instead}, or set {alone}",
             )
-    if row is not None and row.mixture is None and not row.divides and features.tensor > 1:
+    if row is not None and not row.divides and features.tensor > 1:
         what = "a family whose checkpoints fuse, reorder or normalise several heads together"
         yield Obstacle.of(
             ExitCode.FeatureNotBuilt,

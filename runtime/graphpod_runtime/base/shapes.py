@@ -126,9 +126,7 @@ class ModelShape:
         return shape if shape.stage is None else shape.stage.whole
 
     def staged(self, index: int, count: int) -> "ModelShape":
-        """The layers of stage `index` of `count`. ValueError for what names layers of the whole model."""
-        if self.mixture is not None:
-            raise ValueError("stages of a mixture: its layers are counted from the model's first")
+        """The layers of stage `index` of `count`."""
         layers = stage_layers(self.layers, count)
         first, end = sum(layers[:index]), sum(layers[: index + 1])
         return replace(
@@ -137,17 +135,19 @@ class ModelShape:
             windows=self.windows[first:end],
             caps=self.caps[first:end],
             unrotated=tuple(layer - first for layer in self.unrotated if first <= layer < end),
+            mixture=self.mixture and self.mixture.staged(first, end),
             stage=Stage(self, index, count, first),
         )
 
     def split(self, rank: int, ranks: int) -> "ModelShape":
-        """The part of `rank`, which has its share of heads and of the MLP's columns. Ranks share a key-value head where
-        there are fewer of these. All of it must divide."""
+        """The part of `rank`, which has its share of heads and of the columns of MLPs and experts. Ranks share a
+        key-value head where there are fewer of these. All of it must divide."""
         return replace(
             self,
             heads=self.heads // ranks,
             kv_heads=max(1, self.kv_heads // ranks),
             intermediate=self.intermediate // ranks,
+            mixture=self.mixture and self.mixture.split(ranks),
             part=Part(self, rank, ranks),
         )
 

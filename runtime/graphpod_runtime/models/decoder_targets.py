@@ -17,7 +17,7 @@ from graphpod_runtime.models.attention.latent_weights import LatentOut, LatentQk
 from graphpod_runtime.models.decoder import Decoder, DecoderBody, DecoderLayer
 from graphpod_runtime.models.mlp.experts import Experts
 from graphpod_runtime.models.norm import RowNorm
-from graphpod_runtime.models.parts import cuts_of
+from graphpod_runtime.models.parts import Cuts, cuts_of
 from graphpod_runtime.models.tensor_destination import WHOLE, Cut, Destination, Ordered, Target
 from graphpod_runtime.models.weights.linear import Linear
 
@@ -96,7 +96,7 @@ def _projections(layer: DecoderLayer) -> Destinations:
 def _mlp(layer: DecoderLayer) -> Destinations:
     shape, mlp, wide, cuts = layer.shape, layer.mlp, layer.shape.intermediate, cuts_of(layer.shape)
     if isinstance(mlp, Experts):
-        return _experts(mlp)
+        return _experts(mlp, cuts)
     targets = linear_targets("mlp.down_proj", mlp.down, 0, shape.hidden, cuts.columns)
     if "mlp.gate_up_proj" in shape.fused:
         return targets | linear_targets("mlp.gate_up_proj", mlp.gate_up, 0, 2 * wide)
@@ -105,25 +105,25 @@ def _mlp(layer: DecoderLayer) -> Destinations:
     return targets | linear_targets("mlp.up_proj", mlp.gate_up, wide if shape.gated else 0, wide, cuts.rows)
 
 
-def _experts(mlp: Experts) -> Destinations:
+def _experts(mlp: Experts, cuts: Cuts) -> Destinations:
     """Of each expert by itself: the loader takes stacks apart."""
     targets: Destinations = {"mlp.gate.weight": _whole(mlp.router)}
     for expert, (gate_up, down) in enumerate(zip(mlp.gate_up.data, mlp.down.data, strict=True)):
-        targets |= _gated(f"mlp.experts.{expert}", gate_up, down)
+        targets |= _gated(f"mlp.experts.{expert}", gate_up, down, cuts)
     if mlp.shared_gate_up is not None and mlp.shared_down is not None:
-        targets |= _gated("mlp.shared_expert", mlp.shared_gate_up, mlp.shared_down)
+        targets |= _gated("mlp.shared_expert", mlp.shared_gate_up, mlp.shared_down, cuts)
     if mlp.shared_gate is not None:
         targets["mlp.shared_expert_gate.weight"] = _whole(mlp.shared_gate)
     return targets
 
 
-def _gated(name: str, gate_up: Tensor, down: Tensor) -> Destinations:
+def _gated(name: str, gate_up: Tensor, down: Tensor, cuts: Cuts) -> Destinations:
     """Of an MLP whose gate and up are one matrix."""
     width = down.shape[1]
     return {
-        f"{name}.gate_proj.weight": Target(gate_up, 0, width),
-        f"{name}.up_proj.weight": Target(gate_up, width, width),
-        f"{name}.down_proj.weight": Target(down, 0, down.shape[0]),
+        f"{name}.gate_proj.weight": Target(gate_up, 0, width, cut=cuts.rows),
+        f"{name}.up_proj.weight": Target(gate_up, width, width, cut=cuts.rows),
+        f"{name}.down_proj.weight": Target(down, 0, down.shape[0], cut=cuts.columns),
     }
 
 

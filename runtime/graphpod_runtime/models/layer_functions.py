@@ -148,7 +148,8 @@ class After:
     def _mixed(self, x: Tensor, norm: NormTensors | None, wide: Tensors, down: Tensors) -> Tensor:
         assert self.forms.mixture is not None
         read = x if norm is None else normalised(self.kind, x, norm, self.eps)
-        return mixed(self.forms.mixture, read, wide, down, self.activation)
+        made = mixed(self.forms.mixture, read, wide, down, self.activation)
+        return made if self.ranks == 1 else sum_of_ranks(made)
 
     def _product(self, form: Form, x: Tensor, weight: Tensors, bias: Tensor | None) -> Tensor:
         if self.ranks == 1:

@@ -204,8 +204,35 @@ def test_a_page_of_the_kv_cache_has_the_heads_of_one_rank(ranks: int, heads: int
     assert page_bytes(engine(Features(tensor=ranks)), model) == alone * heads // 3
 
 
-def test_experts_are_refused_by_name() -> None:
-    config = LLAMA | {"architectures": ["MixtralForCausalLM"]}
+@pytest.mark.parametrize("name", ["tensor", "pipeline"])
+def test_attention_over_latents_is_refused_by_name(name: str) -> None:
+    latent = {
+        "num_key_value_heads": 9,
+        "kv_lora_rank": 512,
+        "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 128,
+        "v_head_dim": 128,
+    }
+    config = LLAMA | {"architectures": ["DeepseekV2ForCausalLM"], "n_routed_experts": 6, "moe_intermediate_size": 96}
+    found = refused(Features(**{name: 3}), config | latent | {"num_experts_per_tok": 2})
+    assert f"spec.model: attention over latents with spec.parallelism.{name} 3 is not built in this version" in found
+
+
+QWEN_MIXTURE = LLAMA | {
+    "architectures": ["Qwen2MoeForCausalLM"],
+    "num_experts": 60,
+    "moe_intermediate_size": 96,
+    "shared_expert_intermediate_size": 192,
+    "intermediate_size": 100,
+}
+
+
+def test_columns_of_experts_are_divided_and_those_of_an_mlp_where_there_is_one() -> None:
     for name in ("tensor", "pipeline"):
-        found = refused(Features(**{name: 3}), config)
-        assert f"spec.model: a mixture of experts with spec.parallelism.{name} 3 is not built in this version" in found
+        assert refused(Features(**{name: 3}), QWEN_MIXTURE) == ""
+    for changes, words in (
+        ({"moe_intermediate_size": 97}, "tensor 3 does not divide 97 columns of an expert"),
+        ({"shared_expert_intermediate_size": 194}, "tensor 3 does not divide 194 columns of the expert of every token"),
+        ({"mlp_only_layers": [2]}, "tensor 3 does not divide 100 columns of an MLP"),
+    ):
+        assert words in refused(Features(tensor=3), QWEN_MIXTURE | changes)

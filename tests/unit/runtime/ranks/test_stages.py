@@ -86,10 +86,14 @@ def test_ranks_of_a_stage_are_neighbours() -> None:
     assert [(one.begins, one.ends) for one in places] == [(True, False)] * 2 + [(False, True)] * 2
 
 
-def test_what_names_layers_of_the_whole_model_has_no_stages(tmp_path: Path) -> None:
-    shape = load_model(write_llama(tmp_path), torch.float32, 64).shape
-    with pytest.raises(ValueError, match="its layers are counted from the model's first"):
-        replace(shape, mixture=cast(Mixture, object())).staged(0, TWO)
+def test_layers_with_experts_are_counted_from_the_first_of_their_stage(tmp_path: Path) -> None:
+    whole = Mixture(experts=4, chosen=2, width=8, normalised=True, shared=0, layers=(1, 3, 4))
+    folder = write_llama(tmp_path, num_hidden_layers=5)
+    shape = replace(load_model(folder, torch.float32, 64).shape, mixture=whole)
+    stages = [shape.staged(index, TWO) for index in range(TWO)]
+    assert [[stage.experts(layer) is not None for layer in range(stage.layers)] for stage in stages] == [
+        [False, True, False], [True, True]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("tensor", "count"), [(1, 2), (2, 3)])

@@ -38,7 +38,8 @@ def test_three_ranks_write_what_one_writes(ranks: RankForks, smollm2: Path, pref
     if prefill is not Policy.Disabled:
         assert all(one["graphBytes"] > 0 and one["captureSeconds"] > 0 for one in found.ranks)
         assert found.graphs == {"prefill": (prefill.value, 2, "Passed"), "decode": (decode.value, 2, "Passed")}
-        assert found.fallbacks == 0
+        # Piecewise scores no prompt on a graph.
+        assert (found.fallbacks > 0) is (prefill is Policy.Piecewise)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,87 @@
+"""Ranks that share a mixture of experts write what one rank writes: by every policy, for every family."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from graphpod_policy import Policy
+from graphpod_runtime.models.loader import load_model
+from tests.unit.runtime.ranks.conftest import GREEDY, POLICIES, SCORED, VOCABULARY, alone, config, sampled
+from tests.unit.runtime.ranks.rank_forks import RankForks
+from truth.families.tiny import tiny
+from truth.families.trial import _written as written
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "mixtral": {},
+    "qwen2_moe": {"mlp_only_layers": [0], "shared_expert_intermediate_size": 48},
+    "qwen3_moe": {"norm_topk_prob": True},
+    "granitemoe": {},
+}
+"""By model types; a layer of Qwen2-MoE is dense."""
+
+
+def mixture(folder: Path, model_type: str) -> Path:
+    written(tiny(model_type, vocab_size=VOCABULARY, num_experts=6, num_local_experts=6, **CHANGES[model_type]), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def half_dense(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mixture(tmp_path_factory.mktemp("mixture"), "qwen2_moe")
+
+
+@pytest.mark.parametrize(("prefill", "decode"), sampled(*POLICIES, count=1))
+def test_ranks_with_columns_of_each_expert_write_what_one_writes(
+    ranks: RankForks, half_dense: Path, prefill: Policy, decode: Policy
+) -> None:
+    found = ranks.answer(config(half_dense, prefill, decode, tensor=2), GREEDY, SCORED)
+    assert not found.failure
+    wanted = alone(half_dense, GREEDY, SCORED)
+    assert [told.texts for told in found.told] == [told.texts for told in wanted]
+    for own, other in zip(found.told[1].scored, wanted[1].scored, strict=True):
+        assert own == pytest.approx(other, abs=1e-4)
+    if prefill is not Policy.Disabled:
+        assert found.graphs == {"prefill": (prefill.value, 2, "Passed"), "decode": (decode.value, 2, "Passed")}
+        # Piecewise scores no prompt on a graph.
+        assert (found.fallbacks > 0) is (prefill is Policy.Piecewise)
+
+
+@pytest.mark.slow
+def test_stages_with_layers_of_experts_write_what_one_rank_writes(ranks: RankForks, half_dense: Path) -> None:
+    found = ranks.answer(config(half_dense, Policy.Breakable, Policy.Full, pipeline=2, tensor=2), GREEDY)
+    assert not found.failure
+    assert found.told[0].texts == alone(half_dense, GREEDY)[0].texts
+    assert found.graphs == {"prefill": ("Breakable", 2, "Passed"), "decode": ("Full", 2, "Passed")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", [name for name in CHANGES if name != "qwen2_moe"])
+def test_each_family_is_divided(ranks: RankForks, tmp_path: Path, model_type: str) -> None:
+    folder = mixture(tmp_path, model_type)
+    found = ranks.answer(config(folder, Policy.Breakable, Policy.Full, tensor=2), GREEDY)
+    assert not found.failure
+    assert found.told[0].texts == alone(folder, GREEDY)[0].texts
+
+
+@pytest.mark.parametrize("model_type", CHANGES)
+def test_a_rank_has_its_columns_of_every_expert(tmp_path: Path, model_type: str) -> None:
+    folder = mixture(tmp_path, model_type)
+    whole = load_model(folder, torch.float32, 64).module().state_dict()
+    parts = [load_model(folder, torch.float32, 64, rank=rank, ranks=2).module().state_dict() for rank in range(2)]
+    halved = 0
+    for name, tensor in whole.items():
+        if "mlp." not in name or tensor.dim() < 2:
+            continue
+        own = [part[name] for part in parts]
+        if name.endswith(("router", "shared_gate")):
+            assert all(torch.equal(one, tensor) for one in own)
+        elif "down" in name:
+            assert torch.equal(torch.cat(own, -1), tensor)
+            halved += 1
+        else:
+            gates, ups = zip(*(one.chunk(2, -2) for one in own), strict=True)
+            assert torch.equal(torch.cat((*gates, *ups), -2), tensor)
+            halved += 1
+    assert halved == {"qwen2_moe": 6}.get(model_type, 4)
