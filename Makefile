@@ -60,7 +60,8 @@ COMPILED := $(CACHE)/pyc
 test: export PYTHONPYCACHEPREFIX := $(COMPILED)
 # API servers, etcd, kubectl and helm collect garbage four times as seldom: an eighth of their processor seconds.
 test: export GOGC := 400
-test: lint tools images ## every check: lint, unit, and on clusters api, sim and e2e
+test: tools ## every check: lint, unit, and on clusters api, sim and e2e
+	@$(MAKE) -j2 lint images # two of one core each
 	@rm -rf $(COMPILED)$${TMPDIR:-/tmp} # of copies that tests made
 	@$(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 4 --no-loadscope-reorder --durations 10
 
