@@ -1,18 +1,14 @@
-"""x · weightᵀ where each row has the matrix of its expert, and the numbers of rows are known to the device alone.
+"""x · weightᵀ where each row has the matrix of its expert: torch's own product, on CPUs.
 
-Torch has such a product: on GPUs of compute capability 9 and 10 for bfloat16, from CUTLASS, and on CPUs for every type.
-Everywhere else it reads the numbers on the host (`GroupedBlas.cpp` of torch 2.13), which no graph can hold; there
-`plain_experts.py` has a form without rows by experts.
+On a GPU torch has it for bfloat16 on some, and reads the numbers of rows on the host elsewhere (`GroupedBlas.cpp` of
+torch 2.13), which no graph can hold. There `expert_rows.py` has kernels of ours, and `plain_experts.py` a form without
+rows by experts.
 """
-
-from functools import cache
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-CAPABLE = (9, 10)
-"""Major numbers of compute capabilities whose product torch computes without a read on the host."""
 ALIGNED = 16
 """Bytes that a row of a matrix must be a multiple of."""
 
@@ -28,22 +24,9 @@ def grouped_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
 
 
 def is_built(x: Tensor, weight: Tensor) -> bool:
-    """Whether torch computes it here without a read on the host, which no graph holds."""
-    inputs, outputs = weight.shape[2], weight.shape[1]
-    if (inputs * x.element_size()) % ALIGNED or (outputs * x.element_size()) % ALIGNED:
-        return False
-    return x.device.type == "cpu" or (x.dtype is torch.bfloat16 and _capable(x.device))
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _capable(device: torch.device) -> bool:
-    """A compiler takes it as a constant: it does not trace questions to a driver."""
-    return _major(device) in CAPABLE
-
-
-@cache
-def _major(device: torch.device) -> int:
-    return torch.cuda.get_device_capability(device)[0]
+    """Whether torch computes it here."""
+    sizes = (weight.shape[1] * x.element_size(), weight.shape[2] * x.element_size())
+    return x.device.type == "cpu" and not any(size % ALIGNED for size in sizes)
 
 
 @torch.library.impl("graphpod::grouped_product", "CompositeExplicitAutograd")

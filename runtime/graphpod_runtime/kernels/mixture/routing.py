@@ -14,6 +14,7 @@ from torch import Tensor
 
 from graphpod_policy.model.mixture import Mixture
 from graphpod_runtime.base.pinned_choices import settled
+from graphpod_runtime.kernels.matrix_product import TRITON
 
 torch.library.define(
     "graphpod::route",
@@ -49,18 +50,48 @@ def _route(
     scores: Tensor, chosen: int, normalised: bool, groups: int, chosen_groups: int, scale: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     count, experts = scores.shape
-    wide = scores.float()
-    allowed = wide if groups == 1 else _within_groups(wide, groups, chosen_groups)
-    choices = settled(allowed.topk(chosen, dim=-1).indices, scores)
-    weights = wide.gather(1, choices).softmax(-1) if normalised else wide.softmax(-1).gather(1, choices)
-    if scale != 1.0:
-        weights = weights * scale
+    choices, weights = _chosen(scores, chosen, normalised, groups, chosen_groups, scale)
     ordered, pairs = choices.flatten().sort(stable=True)
     rows = torch.empty_like(pairs)
     rows[pairs] = torch.arange(count * chosen, device=scores.device)
     numbers = torch.arange(experts, device=scores.device)
     ends = torch.searchsorted(ordered, numbers, right=True, out_int32=True)
     return weights, choices, pairs // chosen, rows.view(count, chosen), ends
+
+
+@torch.library.impl("graphpod::route", "cuda")
+def _route_by_kernels(
+    scores: Tensor, chosen: int, normalised: bool, groups: int, chosen_groups: int, scale: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Two or three launches, where torch's operators are some fourteen: on an H100 5 µs instead of 30 for one token of
+    128 experts."""
+    if not TRITON:
+        return _route(scores, chosen, normalised, groups, chosen_groups, scale)
+    from graphpod_runtime.kernels.mixture.routing_triton import chosen_experts, sorted_rows
+
+    if groups == 1:
+        best, weights = chosen_experts(scores.contiguous(), chosen, normalised, scale)
+        if (choices := settled(best, scores)) is not best:
+            weights = _weights(scores, choices, normalised, scale)
+    else:
+        choices, weights = _chosen(scores, chosen, normalised, groups, chosen_groups, scale)
+    tokens, rows, ends = sorted_rows(choices, scores.shape[1])
+    return weights, choices, tokens, rows, ends
+
+
+def _chosen(
+    scores: Tensor, chosen: int, normalised: bool, groups: int, chosen_groups: int, scale: float
+) -> tuple[Tensor, Tensor]:
+    wide = scores.float()
+    allowed = wide if groups == 1 else _within_groups(wide, groups, chosen_groups)
+    choices = settled(allowed.topk(chosen, dim=-1).indices, scores)
+    return choices, _weights(scores, choices, normalised, scale)
+
+
+def _weights(scores: Tensor, choices: Tensor, normalised: bool, scale: float) -> Tensor:
+    wide = scores.float()
+    weights = wide.gather(1, choices).softmax(-1) if normalised else wide.softmax(-1).gather(1, choices)
+    return weights if scale == 1.0 else weights * scale
 
 
 def _within_groups(scores: Tensor, groups: int, chosen: int) -> Tensor:

@@ -7,6 +7,7 @@ from graphpod_policy.model.mixture import Mixture
 from graphpod_runtime.base.shapes import Activation
 from graphpod_runtime.kernels.activation import gated
 from graphpod_runtime.kernels.matrix_product import product
+from graphpod_runtime.kernels.mixture.expert_rows import expert_rows, has_kernel
 from graphpod_runtime.kernels.mixture.grouped_product import grouped_product, is_built
 from graphpod_runtime.kernels.mixture.plain_experts import plain_experts
 from graphpod_runtime.kernels.mixture.routing import Routes, route
@@ -48,7 +49,7 @@ def mixed(mixture: Mixture, x: Tensor, wide: Tensors, down: Tensors, activation:
     assert gate_up is not None
     assert last is not None
     routes = route(_scores(mixture, x, router), mixture)
-    if is_built(x, gate_up) and is_built(x, last):
+    if has_kernel(x) or (is_built(x, gate_up) and is_built(x, last)):
         total = _by_rows(x, gate_up, last, routes, activation)
     else:
         total = plain_experts(x, gate_up, last, routes.choices, routes.weights, activation)
@@ -66,8 +67,11 @@ def _scores(mixture: Mixture, x: Tensor, router: Tensor) -> Tensor:
 def _by_rows(x: Tensor, gate_up: Tensor, down: Tensor, routes: Routes, activation: Activation) -> Tensor:
     """A row for each pair of a token and a chosen expert. They are the widest tensors here, and none has a name while
     the next is made: it would be kept for longer than it is read."""
-    made = grouped_product(
-        gated(activation, grouped_product(x[routes.tokens], gate_up, routes.ends)), down, routes.ends
-    )
+    if has_kernel(x):
+        made = expert_rows(x, gate_up, down, routes.tokens, routes.ends, activation)
+    else:
+        made = grouped_product(
+            gated(activation, grouped_product(x[routes.tokens], gate_up, routes.ends)), down, routes.ends
+        )
     made = made[routes.rows]
     return made.float().mul_(routes.weights[:, :, None]).sum(1).to(x.dtype)

@@ -1,6 +1,6 @@
 """Routing and products by experts, against loops over tokens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ from graphpod_runtime.base.errors import CompileFailed
 from graphpod_runtime.base.pinned_choices import PinnedChoices
 from graphpod_runtime.base.shapes import Activation
 from graphpod_runtime.compiled.source_comparison import prove
-from graphpod_runtime.kernels.mixture import grouped_product as products
+from graphpod_runtime.kernels.mixture import expert_rows
 from graphpod_runtime.kernels.mixture import plain_experts as plain
 from graphpod_runtime.kernels.mixture.grouped_product import grouped_product, is_built
 from graphpod_runtime.kernels.mixture.routing import route
+from graphpod_runtime.kernels.mixture.tiles import DOWN, WIDE, Tile, tile
 from graphpod_runtime.models.mlp import experts as of_experts
 from graphpod_runtime.models.mlp.experts import Experts, mixed
 
@@ -235,10 +236,31 @@ def test_a_compiler_asks_once_what_the_gpu_has_and_does_not_trace_the_question(m
 
     def capability(device: torch.device) -> tuple[int, int]:
         with Path("/dev/null").open():  # nothing that can be traced
-            return products.CAPABLE[0], 0
+            return expert_rows.CAPABLE, 0
 
     monkeypatch.setattr(torch.cuda, "get_device_capability", capability)
-    products._major.cache_clear()
-    code = torch.compile(lambda x: x * 2 if products._capable(x.device) else x, fullgraph=True, backend="eager")
+    expert_rows._major.cache_clear()
+    code = torch.compile(lambda x: x * 2 if expert_rows._capable(x.device) else x, fullgraph=True, backend="eager")
     assert torch.equal(code(torch.ones(3)), torch.full((3,), 2.0))
-    products._major.cache_clear()
+    expert_rows._major.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "experts", "rows"),
+    [(8, 128, 16), (256, 128, 16), (1024, 128, 32), (4096, 128, 64), (16384, 128, 128), (2, 8, 16), (64, 8, 32)],
+)
+def test_a_tile_has_as_many_rows_as_experts_have_on_average(pairs: int, experts: int, rows: int) -> None:
+    assert {tile(tiles, pairs, experts, 1 << 20).rows for tiles in (WIDE, DOWN)} == {rows}
+
+
+@pytest.mark.parametrize("tiles", [WIDE, DOWN])
+@pytest.mark.parametrize("shared_memory", [48 << 10, 99 << 10, 163 << 10, 227 << 10])
+@pytest.mark.parametrize("pairs", [1, 1024, 4096, 1 << 16])
+def test_a_tile_fits_into_the_shared_memory_of_its_gpu(
+    tiles: Mapping[int, Tile], shared_memory: int, pairs: int
+) -> None:
+    """Of an old GPU, an L4, an A100 and an H100."""
+    found = tile(tiles, pairs, 128, shared_memory)
+    assert found.shared_memory <= shared_memory
+    assert found.stages >= 2
+    assert found.inputs >= 32
