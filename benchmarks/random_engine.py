@@ -11,14 +11,18 @@ import torch
 
 from graphpod_policy import Device, EngineConfig, Features, GraphRequest, ModelConfig, __version__, resolve
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.start.device_state import LoadModel
 from graphpod_runtime.models.random import random_model
 
 SHAPES = Path(__file__).parent / "shapes"
 ROUNDS = 30
 
 
-def ready(model: Path, features: Features, request: GraphRequest, dtype: str, **settings: Any) -> Runner:
-    """A Ready runner of the folder `model`, of which config.json is read; `settings` are those of an EngineConfig."""
+def ready(
+    model: Path, features: Features, request: GraphRequest, dtype: str, load: LoadModel = random_model, **settings: Any
+) -> Runner:
+    """A Ready runner of the folder `model`, of which config.json is read, or what `load` reads; `settings` are those of
+    an EngineConfig."""
     config = EngineConfig.of(
         features,
         request,
@@ -27,7 +31,7 @@ def ready(model: Path, features: Features, request: GraphRequest, dtype: str, **
         dtype=dtype,
         **settings,
     )
-    runner = Runner(config, lambda report: None, load=random_model)
+    runner = Runner(config, lambda report: None, load=load)
     runner.start()
     return runner
 

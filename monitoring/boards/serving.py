@@ -328,11 +328,61 @@ HOST_CACHE = Section(
     ),
 )
 
+_NO_SLEEP = "Empty if spec.engine.sleep is not set and no weights were replaced."
+_CHANGE = "graphpod_sleep_transition_duration_seconds"
+SLEEP = Section(
+    "Sleep and new weights",
+    (
+        Panel(
+            "Pods asleep",
+            "1 while weights and KV cache are off the device.",
+            Kind.Lines,
+            Unit.Count,
+            (Query(f"max by (namespace, pod) ({selected('graphpod_asleep')})", "{{pod}}"),),
+            _NO_SLEEP,
+            width=6,
+        ),
+        Panel(
+            "Memory freed",
+            "Bytes of the device that the latest sleep of each pod freed, as measured.",
+            Kind.Lines,
+            Unit.Bytes,
+            (Query(f"max by (namespace, pod) ({selected('graphpod_sleep_freed_bytes')})", "{{pod}}"),),
+            _NO_SLEEP,
+            width=6,
+        ),
+        Panel(
+            "Seconds of a change",
+            "Mean time until weights had left (sleep), were back (wake), or were replaced and checked (reload).",
+            Kind.Lines,
+            Unit.Seconds,
+            (
+                Query(
+                    f"sum by (transition) ({rate(f'{_CHANGE}_sum')})"
+                    f" / sum by (transition) ({rate(f'{_CHANGE}_count')})",
+                    "{{transition}}",
+                ),
+            ),
+            _NO_SLEEP,
+            width=6,
+        ),
+        Panel(
+            "Changes that failed",
+            "Weights that could not leave, come back or be replaced; the pod's /warmup says why. Good: 0.",
+            Kind.Lines,
+            Unit.PerSecond,
+            (Query(f"sum by (transition) ({rate('graphpod_sleep_failures_total')})", "{{transition}}"),),
+            _NO_SLEEP,
+            width=6,
+        ),
+    ),
+)
+
 BOARD = Board(
     "serving",
     "graphpod / Serving",
     "What clients get, against the objectives, and what holds them up.",
     OF_SERVICES,
-    (OBJECTIVES, LATENCY, LOAD, HOST_CACHE),
+    (OBJECTIVES, LATENCY, LOAD, HOST_CACHE, SLEEP),
     POD_MARKS,
 )

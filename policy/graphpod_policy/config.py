@@ -94,6 +94,7 @@ class FeatureConfig:
     full_compile: bool = False
     deterministic: bool = False
     sleep: bool = False
+    sleep_after_seconds: int | None = None
     role: Role = Role.Both
 
     @property

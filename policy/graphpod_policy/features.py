@@ -68,7 +68,9 @@ class Features:
     """The whole model through torch.compile (`graph.compile` compiles the halves of a layer instead)."""
     deterministic: bool = False
     sleep: bool = False
-    """Weights and cache leave the device while idle and come back at their addresses."""
+    """Weights and cache can leave the device and come back to their addresses."""
+    sleep_after_seconds: int | None = None
+    """Without requests, until they do so by themselves; None: on command only."""
     role: Role = Role.Both
 
     @property

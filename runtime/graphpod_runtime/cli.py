@@ -102,7 +102,7 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
         "--admin-port",
         type=number(int, 0, 65535),
         default=8001,
-        help="probes, warm-up, metrics; default: %(default)s (0: a free port)",
+        help="probes, warm-up, metrics, sleep; default: %(default)s (0: a free port)",
     )
     parser.add_argument("--termination-log", type=Path, metavar="FILE", help="file for the cause of an exit")
     add_http_options(parser)
@@ -124,6 +124,17 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
             default=ReasoningParser.Auto,
             metavar="FORMAT",
             help=f"how answers write reasoning: {', '.join(ReasoningParser)}; default: %(default)s",
+        ),
+        group.add_argument(
+            "--sleep",
+            action="store_true",
+            help="weights and KV cache can leave the device: POST /sleep and /wake of the admin port",
+        ),
+        group.add_argument(
+            "--sleep-after",
+            type=number(int, 1),
+            metavar="SECONDS",
+            help="they leave after a time without requests, and the next request brings them back; default: never",
         ),
     )
     options = parser.parse_args(arguments)

@@ -3,7 +3,7 @@
 from graphpod_policy.enums import Duty, Policy, Severity
 from graphpod_policy.rules.rule import BOTH, DECODE, GRAPHS, PREFILL, Rule
 
-TITLE = "Offload, host cache, sleep"
+TITLE = "Offload, host cache"
 
 ROWS: tuple[Rule, ...] = (
     Rule(
@@ -65,16 +65,5 @@ ROWS: tuple[Rule, ...] = (
         source="SGLang #19177, #38300, #38448: graphs that overlapped host transfers",
         feature="host KV cache",
         duty=Duty.JoinAfterLoad,
-    ),
-    Rule(
-        id="SleepMode",
-        phases=BOTH,
-        policies=(Policy.Breakable,),
-        severity=Severity.Unsupported,
-        when=lambda case: case.features.sleep,
-        because="segments hold memory that a sleeping engine gives back",
-        hint="set spec.engine.sleep: false, or set the phase to Disabled",
-        source="SGLang breakable_cuda_graph_backend.py: NotImplementedError with the memory saver; NeMo-RL #3612",
-        feature="sleep",
     ),
 )

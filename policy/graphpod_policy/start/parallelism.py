@@ -95,6 +95,7 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
             "use Ngram with tensor alone, or remove it",
         ),
         (features.host_cache_bytes, "spec.engine.hostCache", "a host KV cache", "remove it"),
+        (features.sleep, "spec.engine.sleep", "sleep", "remove it"),
         (
             model is not None and model.path is ModelPath.Transformers,
             "spec.model",

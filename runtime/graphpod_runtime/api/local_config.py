@@ -65,6 +65,9 @@ class LocalOptions:
     """Ranks of a stage."""
     pipeline_parallel: int = 1
     """Stages."""
+    sleep: bool = False
+    sleep_after: int | None = None
+    """Seconds without requests."""
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "LocalOptions":
@@ -87,6 +90,8 @@ class LocalOptions:
             host_cache=options.host_cache,
             tensor_parallel=options.tensor_parallel,
             pipeline_parallel=options.pipeline_parallel,
+            sleep=getattr(options, "sleep", False),
+            sleep_after=getattr(options, "sleep_after", None),
         )
 
 
@@ -211,6 +216,8 @@ def local_config(
         speculative_max_batch=options.drafts_max_batch,
         speculative_draft=None if options.draft_model is None else str(options.draft_model.resolve()),
         host_cache_bytes=options.host_cache,
+        sleep=options.sleep or options.sleep_after is not None,
+        sleep_after_seconds=options.sleep_after,
     )
     request = GraphRequest(prefill=options.prefill, decode=options.decode)
     if missing := not_built(features, request, pods=False):

@@ -2,6 +2,7 @@
 
 import math
 import mmap
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from graphpod_policy import EngineConfig, KvCacheDtype
 from graphpod_runtime.base.shapes import HOST, KvScale, ModelShape, dtype_of
 from graphpod_runtime.cache.cells import bits, quantises, stored
+from graphpod_runtime.memory.span import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class KvCache:
     """Of each layer."""
     slot_tokens: Tensor
     """[pages, page_size], int32: the token of each slot, where a sequence that reads its own tokens has written it."""
+    spans: tuple[Span, ...] = ()
+    """Of its halves; (): they have memory that stays."""
 
     @classmethod
     def allocate(
@@ -37,19 +41,29 @@ class KvCache:
         dtype: torch.dtype,
         device: torch.device = HOST,
         scales: tuple[KvScale, ...] = (),
+        span: Callable[[int], Span] | None = None,
     ) -> "KvCache":
         """A zeroed cache (finite: attention gives NaN for NaN even at masked positions). No `scales`: 1 everywhere.
+        `span` makes the memory of a half, of so many bytes, that is to leave the device now and then.
 
         On the host it reserves addresses; the system gives a page its memory when it is first written.
         """
         size = (shape.layers, pages, page_size, shape.kv_heads, shape.head_dim)
         scales = scales if quantises(dtype) and scales else (KvScale(),) * shape.layers
         zeros = reserved if device == HOST else partial(_zeros, device)
-        keys = zeros(size, dtype)
+        spans = list[Span]()
+
+        def half() -> Tensor:
+            if span is None:
+                return zeros(size, dtype)
+            spans.append(span(math.prod(size) * dtype.itemsize))
+            return spans[-1].tensor(0, spans[-1].size).view(dtype).view(size)
+
+        keys, tokens = half(), zeros((pages, page_size), torch.int32)
         if shape.latent is None:
-            return cls(keys, zeros(size, dtype), scales, zeros((pages, page_size), torch.int32))
+            return cls(keys, half(), scales, tokens, tuple(spans))
         scales = tuple(KvScale(one.key, one.key) for one in scales)
-        return cls(keys, keys, scales, zeros((pages, page_size), torch.int32))
+        return cls(keys, keys, scales, tokens, tuple(spans))
 
     @property
     def halves(self) -> tuple[Tensor, ...]:
@@ -108,6 +122,20 @@ class KvCache:
             for half in (whole[layer] for whole in self.halves):
                 drawn = torch.randn((len(pages), *half.shape[1:]), generator=generator, device=self.device)
                 bits(half).index_copy_(0, pages, bits(drawn.to(half.dtype)))
+
+    def release(self) -> None:
+        """Gives the memory of its `spans` back; what they hold is lost."""
+        for one in self.spans:
+            one.release()
+
+    def restore(self) -> None:
+        """Zeroed keys and values where they were. torch.OutOfMemoryError, and nothing taken, as `Span.restore`."""
+        try:
+            for one in self.spans:
+                one.restore()
+        except torch.OutOfMemoryError:
+            self.release()
+            raise
 
     def clear(self) -> None:
         """Zeroes every page."""

@@ -18,6 +18,7 @@ from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Progress, QueueFull, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Marks, Sequence
 from graphpod_runtime.engine.serving_metrics import ServingMetrics
+from graphpod_runtime.engine.sleep.slumber import Sleeper, Slumber
 from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.wire.bounds import outside
 from graphpod_runtime.wire.counters import Counters
@@ -30,8 +31,11 @@ from graphpod_runtime.wire.messages import (
     Finished,
     FinishReason,
     Phases,
+    Reload,
+    Sleep,
     Submit,
     Tokens,
+    Wake,
 )
 
 IDLE_SECONDS = 0.5
@@ -58,6 +62,8 @@ class Runner(Launching[Any], Protocol):
     vocabulary: int
     host_tier: HostTier | None
 
+    @property
+    def sleeper(self) -> Sleeper | None: ...
     @property
     def pages(self) -> Allocator: ...
     def start(self) -> None: ...
@@ -91,6 +97,8 @@ class Loop:
         self._awake = awake
         self._worked = 0.0
         """When it last had work."""
+        self._rested = time.monotonic()
+        """When it last had work, or began."""
         self._link = link
         self._beat = beat
         self._draining = False
@@ -106,6 +114,8 @@ class Loop:
         self._metrics = ServingMetrics(
             runner.counters, self.scheduler, capacity, config.model.name, lambda: self.grammars.waiting
         )
+        idle = config.features.sleep_after_seconds
+        self._slumber = Slumber(runner.sleeper, runner.counters, self.scheduler.kv.forget, beat, idle)
         self._delay = LaunchDelay()
         self._pipeline = RunAhead(self.scheduler, runner, self._planned, self._delay if runs_behind else None)
 
@@ -137,19 +147,22 @@ class Loop:
                     events += self._submit(waited.command, grammar, waited.since)
             self._report_load()
         if busy := self._pipeline.busy:
-            self._worked = time.monotonic()
+            self._worked = self._rested = time.monotonic()
             landed = self._pipeline.turn()
             for progress in landed:
                 self._metrics.progressed(progress)
                 events += self._events(progress)
             self._metrics.landed(len(landed))
-        ended = any(isinstance(event, Finished) for event in events)
+        elif not self.busy:
+            self._slumber.rest(self._rested)
+        said = self._slumber.changes()
+        ended = bool(said) or any(isinstance(event, Finished) for event in events)
         # What ended in flight gives its pages back a turn later.
         rests = busy and not self.busy
         if ended or rests or (busy and time.monotonic() - self._reported > COUNTERS_SECONDS):
             # Counters first: who reads the metrics after its answer finds its request counted.
             events.insert(0, self._counters())
-        self._link.send(events)
+        self._link.send([*events, *said])
 
     def _commands(self) -> Iterator[Command]:
         """Those that come before the next pass is to be launched."""
@@ -168,7 +181,7 @@ class Loop:
     def _obey(self, command: Command) -> list[Event]:
         match command:
             case Submit():
-                if (message := outside(command.prompt, self._runner.vocabulary)) is not None:
+                if (message := outside(command.prompt, self._runner.vocabulary) or self._slumber.awaken()) is not None:
                     return [Finished(command.id, FinishReason.Error, message)]
                 if command.grammar is None and command.reasoning is None:
                     return self._submit(command, None, time.monotonic())
@@ -184,6 +197,8 @@ class Loop:
                 if self.scheduler.abort(command.id):
                     self._metrics.left(command.id)
                     return [Finished(command.id, FinishReason.Abort)]
+            case Sleep() | Wake() | Reload():
+                self._slumber.obey(command)
             case Drain():
                 self._draining = True
         return []

@@ -108,7 +108,7 @@ class Runner:
         at_once, stages = rows_at_once(self.vocabulary, context), self.config.features.pipeline
         self._sampler = Sampler(draw, device, self.eos_ids, at_once)
         self._masks = Masks(answers, answers * width, self.vocabulary, self.eos_ids, device, self.counters, stages)
-        self.host_tier = self._engine.host_tier
+        self.host_tier, self.sleeper = self._engine.host_tier, self._engine.sleeper
         self._step = self._decode
         if isinstance(self._engine.seats, DraftingSeats):
             parts = self._engine.seats, self._sampler, self._slot_tokens, self._stream, self._run

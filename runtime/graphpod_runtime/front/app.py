@@ -27,6 +27,7 @@ from graphpod_runtime.front.middleware import ApiMiddleware
 from graphpod_runtime.front.options import ServeOptions
 from graphpod_runtime.front.requests.engine_client import ENGINE_COMMAND, EngineClient
 from graphpod_runtime.front.requests.request_trace import EngineTraces
+from graphpod_runtime.front.requests.sleeping import Sleeping
 from graphpod_runtime.front.requests.termination import Ended, Ending, report
 from graphpod_runtime.front.server.listen import server
 from graphpod_runtime.front.server.server_thread import ServerThread
@@ -35,7 +36,7 @@ from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.tracing.settings import TracingSettings
 from graphpod_runtime.front.tracing.traced_app import TracedApp
 from graphpod_runtime.front.watchdog import Watchdog
-from graphpod_runtime.wire.messages import CounterSnapshot, Event, Heartbeat, Warmup
+from graphpod_runtime.wire.messages import CounterSnapshot, Event, Heartbeat, Residence, Warmup
 from graphpod_runtime.wire.report import State, captured_after
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class Front:
         ranks = status.config.features.ranks
         self._engine = EngineClient(self._on_event, options.engine_command or ENGINE_COMMAND, ranks)
         self._exporter.sent = lambda: self._engine.open
+        self._sleeping = Sleeping(status, self._engine.send)
         self._asked = asyncio.Event()
         self._stuck: Ending | None = None
         self._hurry: bool
@@ -122,7 +124,9 @@ class Front:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        probes = ServerThread("probes", admin_app(self._status, self._watchdog, self._exporter), admin)
+        self._sleeping.serve(loop)
+        app = admin_app(self._status, self._watchdog, self._exporter, self._sleeping)
+        probes = ServerThread("probes", app, admin)
         probes.start()
         self._http = server(self._door(), self._certificate, self._options.limits)
         self._serving = asyncio.create_task(self._http.serve([http]))
@@ -267,6 +271,8 @@ class Front:
                 self._exporter.update(event.values)
             case Heartbeat():
                 self._watchdog.heard(event)
+            case Residence():
+                self._sleeping.heard(event)
 
     def _say_ready(self) -> None:
         if self._status.ready:

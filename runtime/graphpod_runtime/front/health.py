@@ -8,17 +8,20 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from graphpod_runtime.front.metrics.exporter import Exporter
-from graphpod_runtime.front.status import Status
+from graphpod_runtime.front.requests.sleeping import MOST_REVISION, NotNow, Sleeping
+from graphpod_runtime.front.status import Change, Status
 from graphpod_runtime.front.watchdog import Watchdog
 
 SCRAPE_HEADER = "X-Prometheus-Scrape-Timeout-Seconds"
 """Prometheus and what stands in for it (vmagent, Alloy, OpenTelemetry's receiver) send it with each scrape; a person
 with curl does not.
 """
+DEFAULT_WAIT_SECONDS = 60
+"""Of a change of the weights' place, for its end."""
 
 
-def admin_app(status: Status, watchdog: Watchdog, exporter: Exporter) -> Starlette:
-    """GET /livez /startupz /readyz /warmup /metrics."""
+def admin_app(status: Status, watchdog: Watchdog, exporter: Exporter, sleeping: Sleeping | None = None) -> Starlette:
+    """GET /livez /startupz /readyz /warmup /metrics; POST /sleep /wake /reload, by `sleeping`."""
 
     def answer(ok: bool, reason: str) -> Response:
         return PlainTextResponse("ok\n" if ok else f"{reason}\n", 200 if ok else 503)
@@ -31,6 +34,8 @@ def admin_app(status: Status, watchdog: Watchdog, exporter: Exporter) -> Starlet
         return answer(status.started, f"warm-up: {status.state}")
 
     async def readyz(request: Request) -> Response:
+        if status.started and status.change is not None and not status.draining:
+            return answer(False, status.sleep_state)
         return answer(status.ready, "draining" if status.draining else f"warm-up: {status.state}")
 
     async def warmup(request: Request) -> Response:
@@ -42,5 +47,24 @@ def admin_app(status: Status, watchdog: Watchdog, exporter: Exporter) -> Starlet
         body, content_type = exporter.render(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
+    async def changed(request: Request) -> Response:
+        assert sleeping is not None, "it has no route otherwise"
+        what, revision = Change(request.url.path.removeprefix("/")), request.query_params.get("revision", "")
+        try:
+            wait = float(request.query_params.get("wait", DEFAULT_WAIT_SECONDS))
+        except ValueError:
+            return PlainTextResponse("wait is a number of seconds\n", 400)
+        if what is Change.Reload and not 0 < len(revision) <= MOST_REVISION:
+            return PlainTextResponse(f"reload needs ?revision=NAME, of up to {MOST_REVISION} characters\n", 400)
+        try:
+            done = await sleeping.change(what, revision, max(0.0, wait))
+        except NotNow as error:
+            return PlainTextResponse(f"{error}; try again later\n", 503, {"retry-after": "1"})
+        if not done:
+            return JSONResponse(status.sleep(), 202)
+        return JSONResponse(status.sleep(), 409 if status.residence.problem else 200)
+
     handlers = (livez, startupz, readyz, warmup, metrics)
-    return Starlette(routes=[Route(f"/{handler.__name__}", handler, methods=["GET"]) for handler in handlers])
+    reads = [Route(f"/{handler.__name__}", handler, methods=["GET"]) for handler in handlers]
+    changes = () if sleeping is None else tuple(Change)
+    return Starlette(routes=[*reads, *(Route(f"/{change}", changed, methods=["POST"]) for change in changes)])

@@ -98,6 +98,8 @@ class ApiMiddleware:
             return _not_ready(self._status)
         if not self._status.engine_alive:
             return unavailable("The engine has died and the server is restarting; send the request again.", "not_ready")
+        if (state := self._status.away) is not None:
+            return unavailable(f"The weights are not on the device ({state}); send the request later.", "asleep")
         return None
 
 

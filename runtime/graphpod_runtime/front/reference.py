@@ -70,6 +70,7 @@ CODES: dict[Code, tuple[int, str]] = {
     "engine_error": (500, "The server or the engine failed on this request; the pod's log says why."),
     "not_ready": (503, "The pod starts or restarts. Retry."),
     "draining": (503, "The pod stops. Retry; another pod answers."),
+    "asleep": (503, "The weights are away or are replaced. Retry; another pod answers."),
     "queue_full": (503, "Too many requests or prompt tokens are open. Retry later, or add replicas."),
     "bodies_full": (503, "Open requests hold too many bytes of prompts. Retry later."),
     "too_many_connections": (503, "Too many connections are open. Reuse connections, or retry later."),

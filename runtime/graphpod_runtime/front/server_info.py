@@ -63,6 +63,8 @@ class ServerInfo:
             return Response(status_code=200)
         if self._status.draining:
             return unavailable("The server is shutting down; send requests to another replica.", "draining")
+        if self._status.started and self._status.change is not None:
+            return unavailable(f"The model's weights are not on the device ({self._status.sleep_state}).", "asleep")
         return unavailable(f"The model is not ready (warm-up: {self._status.state}).", "not_ready")
 
     async def _metrics(self, accept: str) -> Response:

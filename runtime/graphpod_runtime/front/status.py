@@ -2,10 +2,20 @@
 
 import time
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from graphpod_policy import EngineConfig, Phase, config_hash, limits
+from graphpod_runtime.wire.messages import Residence
 from graphpod_runtime.wire.report import PhaseReport, Report, State
+
+
+class Change(StrEnum):
+    """What somebody asks of the weights."""
+
+    Sleep = "sleep"
+    Wake = "wake"
+    Reload = "reload"
 
 
 @dataclass(slots=True)
@@ -29,6 +39,10 @@ class Status:
     """When a Prometheus read /metrics last, on the clock of `began`: time.monotonic."""
     started_at: float | None = None
     """When warm-up had ended, as Unix time; None before."""
+    residence: Residence = field(default_factory=Residence)
+    """Where the weights are, as the engine said last."""
+    change: Change | None = None
+    """What was asked for and keeps requests away: until Wake, or until new weights are in their places."""
 
     @classmethod
     def of(cls, data: bytes, pod_uid: str) -> "Status":
@@ -53,8 +67,37 @@ class Status:
 
     @property
     def ready(self) -> bool:
-        """Whether a request would be served now."""
-        return self.started and self.engine_alive and not self.draining
+        """Whether a request would be served now. One that sleeps for want of requests serves the next one."""
+        return self.started and self.engine_alive and not self.draining and self.change is None
+
+    @property
+    def away(self) -> str | None:
+        """The `sleep_state` that keeps requests away; None: they are served, and wait while weights come back."""
+        return None if self.change in (None, Change.Wake) else self.sleep_state
+
+    @property
+    def sleep_state(self) -> str:
+        """Where the weights are or go, in a word."""
+        if self.change is None:
+            return "Asleep" if self.residence.asleep else "Awake"
+        if self.change is Change.Sleep and self.residence.asleep:
+            return "Asleep"
+        return {Change.Sleep: "FallingAsleep", Change.Wake: "Waking", Change.Reload: "Reloading"}[self.change]
+
+    def sleep(self) -> dict[str, Any]:
+        """What POST /sleep, /wake and /reload answer, and a part of /warmup."""
+        said = self.residence
+        return {
+            "state": self.sleep_state,
+            "idle": said.idle,
+            "source": said.source or None,
+            "freedBytes": said.freed_bytes,
+            "sleepSeconds": round(said.sleep_seconds, 3),
+            "wakeSeconds": round(said.wake_seconds, 3),
+            "modelRevision": said.revision,
+            "refused": said.refused or None,
+            "problem": said.problem or None,
+        }
 
     @property
     def context_tokens(self) -> int:
@@ -100,7 +143,7 @@ class Status:
             "lastSecondsAgo": None if self.scraped_at is None else round(now - self.scraped_at, 1),
         }
         about = {"podUID": self.pod_uid, "configHash": self.config_hash}
-        return {**about, **self.report, "graph": graph, "scrapes": scrapes}
+        return {**about, **self.report, "graph": graph, "scrapes": scrapes, "sleep": self.sleep()}
 
     def _latch(self) -> None:
         if not self.started and self.app_loaded and self.state is State.Ready:

@@ -11,7 +11,7 @@ from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_policy.model.weight_form import INSTEAD, form_by_tensor
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
-from graphpod_runtime.base.shapes import HOST
+from graphpod_runtime.base.shapes import HOST, ModelShape
 from graphpod_runtime.models.checkpoint import tensors
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.decoder_targets import decoder_targets
@@ -55,22 +55,23 @@ def load_model(
     with device:
         model = build(shape, dtype, min(max_model_len, shape.max_position))
     model.module().to(device)  # tables that were computed on the host
-    architecture = ARCHITECTURES[shape.architecture]
     scales = KvScales(shape.layers, 0 if shape.stage is None else shape.stage.first)
-
-    def wanted() -> Iterator[Stored]:
-        for file, stored_name, tensor in tensors(folder):
-            name = architecture.tensor(stored_name)
-            if name is None or name.endswith(IGNORED) or (shape.tied and name.startswith("lm_head.")):
-                continue
-            if elsewhere(name, shape):
-                continue
-            if not scales.take(file, name, tensor):
-                yield from (Stored(file, stored_name, *each) for each in apart(name, tensor))
-
-    fill(folder, shape.architecture, decoder_targets(model), wanted(), read)
+    fill(folder, shape.architecture, decoder_targets(model), stored(folder, shape, scales), read)
     model.kv_scales, model.unscaled_layers = scales.by_layer(), scales.missing()
     return model
+
+
+def stored(folder: Path, shape: ModelShape, scales: KvScales) -> Iterator["Stored"]:
+    """The tensors in `folder` that our decoder of `shape` has a place for, or should have; `scales` takes its own."""
+    architecture = ARCHITECTURES[shape.architecture]
+    for file, stored_name, tensor in tensors(folder):
+        name = architecture.tensor(stored_name)
+        if name is None or name.endswith(IGNORED) or (shape.tied and name.startswith("lm_head.")):
+            continue
+        if elsewhere(name, shape):
+            continue
+        if not scales.take(file, name, tensor):
+            yield from (Stored(file, stored_name, *each) for each in apart(name, tensor))
 
 
 class Stored(NamedTuple):
@@ -87,26 +88,37 @@ def fill(
     folder: Path, what: str, targets: Mapping[str, Destination], stored: Iterable[Stored], read: OnProgress
 ) -> None:
     """All of `targets`, those of `what`, take what is `stored`. ModelInvalid names one that is wrong or missing."""
-    missing = set(targets)
-    for file, stored_name, name, tensor in stored:
-        if name not in targets:
-            if (form := form_by_tensor(stored_name)) is not None:
-                what = f"{file}: tensor {stored_name} is of weights in another form than config.json says ({form})"
-                raise ModelInvalid(f"{what}; {INSTEAD}")
-            raise ModelInvalid(
-                f"{file}: tensor {stored_name} has no place in {what}; use the config.json of this model"
-            )
-        target = targets[name]
-        if tuple(tensor.shape) not in map(tuple, target.shapes):
-            raise ModelInvalid(
-                f"{file}: {stored_name} has shape {list(tensor.shape)}, config.json says {list(target.shapes[0])}; "
-                "the two are of different models"
-            )
+    for (file, stored_name, _, tensor), target in matched(folder, what, targets, stored):
         try:
             target.fill(tensor, read)
         except TensorInvalid as error:
             raise ModelInvalid(f"{file}: {stored_name} {error}") from error
-        missing.discard(name)
+
+
+def matched(
+    folder: Path, what: str, targets: Mapping[str, Destination], stored: Iterable[Stored]
+) -> Iterator[tuple[Stored, Destination]]:
+    """Each tensor that is `stored` with its target. ModelInvalid names one that has none, has another shape or, at the
+    end, is missing."""
+    missing = set(targets)
+    for one in stored:
+        if one.name not in targets:
+            if (form := form_by_tensor(one.stored_name)) is not None:
+                words = (
+                    f"{one.file}: tensor {one.stored_name} is of weights in another form than config.json says ({form})"
+                )
+                raise ModelInvalid(f"{words}; {INSTEAD}")
+            raise ModelInvalid(
+                f"{one.file}: tensor {one.stored_name} has no place in {what}; use the config.json of this model"
+            )
+        target = targets[one.name]
+        if tuple(one.tensor.shape) not in map(tuple, target.shapes):
+            raise ModelInvalid(
+                f"{one.file}: {one.stored_name} has shape {list(one.tensor.shape)}, config.json says "
+                f"{list(target.shapes[0])}; the two are of different models"
+            )
+        yield one, target
+        missing.discard(one.name)
     if missing:
         raise ModelInvalid(
             f"{folder}: {len(missing)} of {len(targets)} tensors are missing, first {min(missing)}; "

@@ -49,3 +49,10 @@ def by_transformers(
     from graphpod_runtime.models.by_transformers.model import transformers_model
 
     return transformers_model(folder, dtype, max_model_len, device, read, random=random)
+
+
+def parameters_by_transformers(folder: Path, model: Model, dtype: torch.dtype, read: OnProgress) -> None:
+    """The weights in `folder` into the places that `model`, which `by_transformers` made of them, has for its own."""
+    from graphpod_runtime.models.by_transformers.model import refill
+
+    refill(folder, model, dtype, read)

@@ -121,7 +121,23 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     """End the process once every request has ended."""
 
 
-Command = Submit | Abort | Drain
+class Sleep(msgspec.Struct, frozen=True, tag=True):
+    """Take the weights and the KV cache off the device once no request is open. Where that cannot be, a Residence says
+    why."""
+
+
+class Wake(msgspec.Struct, frozen=True, tag=True):
+    """Bring them back. An engine that is awake says so."""
+
+
+class Reload(msgspec.Struct, frozen=True, tag=True):
+    """Read the weights in the model's folder again, into their places, once no request is open. `revision`: what they
+    are called from then on."""
+
+    revision: str
+
+
+Command = Submit | Abort | Drain | Sleep | Wake | Reload
 
 
 class Phases(msgspec.Struct, frozen=True, array_like=True):
@@ -202,7 +218,29 @@ class Fatal(msgspec.Struct, frozen=True, tag=True):
     """The process of another rank ended by a signal of its own, without a word."""
 
 
-Event = Tokens | Finished | Warmup | CounterSnapshot | Heartbeat | Fatal
+class Residence(msgspec.Struct, frozen=True, tag=True):
+    """Where the weights are, after each command that concerns them and each change."""
+
+    asleep: bool = False
+    """They are not on the device."""
+    idle: bool = False
+    """No command asked for that: there were no requests. The next one wakes the engine."""
+    source: str = ""
+    """Where they come back from: Memory (a copy on the host) or Disk (the model's folder); empty before any sleep."""
+    freed_bytes: int = 0
+    """Of the device, by the latest sleep, as its memory was measured before and after."""
+    sleep_seconds: float = 0.0
+    wake_seconds: float = 0.0
+    """Of the latest of each."""
+    revision: str = ""
+    """Of the latest Reload that was done."""
+    problem: str = ""
+    """Why the latest command could not be obeyed; the engine goes on as it was."""
+    refused: str = ""
+    """The revision of that command, if it was a Reload."""
+
+
+Event = Tokens | Finished | Warmup | CounterSnapshot | Heartbeat | Fatal | Residence
 
 _encoder = msgspec.msgpack.Encoder()
 _commands = msgspec.msgpack.Decoder(list[Command])

@@ -253,12 +253,12 @@ def test_a_weakened_plan_tells_the_failure_then_what_was_stepped_over():
 
 
 def test_weakening_steps_over_what_the_features_exclude_even_under_fail():
-    request = GraphRequest(decode=Policy.Full, on_unsupported=OnUnsupported.Fail)
-    plan = resolve(Features(sleep=True), request)
-    assert plan.phases[DECODE].planned is Policy.Full
-    weaker = weaken(plan, DECODE, "CaptureFailed", "boom")
-    assert (weaker.phases[DECODE].planned, weaker.refused) == (Policy.Disabled, None)
-    assert weaker.decisions[-1].rule == "SleepMode"
+    request = GraphRequest(prefill=Policy.Breakable, on_unsupported=OnUnsupported.Fail)
+    plan = resolve(Features(lora=("one",)), request)
+    assert plan.phases[PREFILL].planned is Policy.Breakable
+    weaker = weaken(plan, PREFILL, "CaptureFailed", "boom")
+    assert (weaker.phases[PREFILL].planned, weaker.refused) == (Policy.Disabled, None)
+    assert weaker.decisions[-1].rule == "LoRA"
 
 
 def test_a_shortened_ladder_tells_why():
@@ -348,9 +348,10 @@ def test_a_fact_that_excludes_piecewise_leaves_breakable():
     assert refine(plan, Facts(model=GEMMA)).phases[PREFILL].planned is Policy.Breakable
 
 
-def test_breakable_decode_that_cannot_sleep_gives_way_to_full():
-    plan = resolve(Features(sleep=True), GraphRequest(decode=Policy.Breakable))
-    assert plan.phases[DECODE].planned is Policy.Full
+def test_sleep_leaves_every_policy_as_it_is():
+    request = GraphRequest(prefill=Policy.Piecewise, decode=Policy.Breakable)
+    plan, awake = resolve(Features(sleep=True), request), resolve(Features(), request)
+    assert (plan.phases, plan.decisions) == (awake.phases, awake.decisions)
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,8 @@ def engine_config(folder: Path, prefill: Policy, decode: Policy, **changes: Any)
         "host_cache_bytes",
         "tensor",
         "pipeline",
+        "sleep",
+        "sleep_after_seconds",
     )
     features = FeatureConfig(**{name: settings.pop(name) for name in asked if name in settings})
     return EngineConfig(model=ModelConfig("tiny", str(folder)), graph=graph, features=features, **settings)

@@ -107,6 +107,14 @@ class KvSpace:
             self._pages.free(self.tree.unlock(node), clean=False)
         return fine
 
+    def forget(self) -> None:
+        """Nothing is in the prefix cache any more, on the device or in the host tier. No sequence is open."""
+        if self.host is not None:
+            self.host.join_all()
+            self.settle()
+        self._pages.free(self.tree.evict(self.tree.evictable).pages)
+        self.tree.clear_host()
+
     def launch_copies(self, *, everything: bool) -> None:
         """Those that a turn may launch, or everything that was called for."""
         if self.host is not None:

@@ -134,18 +134,8 @@ class DegradingCapture:
                 "backend": self.plan.backend.value,
             }
             cache = self._device_state.attention.cache
-            checker = Checker(
-                phase=phase,
-                subject=_Faulty(self.captured[phase], phase, self._switches),
-                cache=cache,
-                vocab=self._device_state.model.shape.vocab,
-                max_model_len=self._config.max_model_len,
-                long_row=LONG_ROW[self._config.features.device],
-                ranks=self._capturer.ranks,
-                tipped=tipping_of(self._device_state.model.module(), self._capturer.ranks),
-            )
             try:
-                for checked, _ in enumerate(checker.sizes(), 1):
+                for checked, _ in enumerate(self._checker(phase).sizes(), 1):
                     report.checked = checked
                     self._counters.add("graphpod_graph_selfchecks_total", result="passed", **labels)
                     self._tell()
@@ -160,6 +150,30 @@ class DegradingCapture:
             else:
                 report.self_check = SelfCheck.Passed
                 return
+
+    def check_again(self) -> None:
+        """Self-checks every graph of a Ready engine. SelfCheckFailed: nothing is captured any more after Ready."""
+        for phase in self.captured:
+            for _ in self._checker(phase).sizes():
+                self._counters.add(
+                    "graphpod_graph_selfchecks_total",
+                    result="passed",
+                    phase=phase.value,
+                    policy=self.plan.phases[phase].planned.value,
+                    backend=self.plan.backend.value,
+                )
+
+    def _checker(self, phase: Phase) -> Checker:
+        return Checker(
+            phase=phase,
+            subject=_Faulty(self.captured[phase], phase, self._switches),
+            cache=self._device_state.attention.cache,
+            vocab=self._device_state.model.shape.vocab,
+            max_model_len=self._config.max_model_len,
+            long_row=LONG_ROW[self._config.features.device],
+            ranks=self._capturer.ranks,
+            tipped=tipping_of(self._device_state.model.module(), self._capturer.ranks),
+        )
 
     def _step_down(self, phase: Phase, error: GraphError) -> None:
         """The plan after `error`: a shorter ladder once if memory ran out, pieces uncompiled if one cannot be compiled,

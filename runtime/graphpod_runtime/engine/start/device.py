@@ -13,6 +13,9 @@ from graphpod_runtime.graphs.segments.addresses import Addresses
 from graphpod_runtime.graphs.segments.cpu import RecorderPool
 from graphpod_runtime.graphs.segments.cuda import CudaPool
 from graphpod_runtime.graphs.segments.segment import Pool
+from graphpod_runtime.memory.cuda_span import CudaSpan
+from graphpod_runtime.memory.host_span import HostSpan
+from graphpod_runtime.memory.span import Span
 from graphpod_runtime.ranks.agreement import ALONE, Ranks
 
 
@@ -36,6 +39,9 @@ class Place(Protocol):
     def wait(self) -> None:
         """Until the device has done all that it was given."""
 
+    def span(self, size: int, *, grows: bool = False) -> Span:
+        """Addresses of `size` bytes whose memory can leave the device; with `grows` they have none at first."""
+
 
 class Host:
     """The CPU; graphs by the recorder."""
@@ -56,6 +62,9 @@ class Host:
 
     def wait(self) -> None:
         """Nothing is left to do when a call returns."""
+
+    def span(self, size: int, *, grows: bool = False) -> Span:
+        return HostSpan(size)
 
 
 class Gpu:
@@ -88,6 +97,9 @@ class Gpu:
     def wait(self) -> None:
         torch.cuda.synchronize(self.device)
 
+    def span(self, size: int, *, grows: bool = False) -> Span:
+        return CudaSpan(size, self.device, grows=grows)
+
 
 class SharedPlace:
     """The place of one of several ranks: all of them see the least that any has."""
@@ -113,6 +125,9 @@ class SharedPlace:
 
     def wait(self) -> None:
         self._own.wait()
+
+    def span(self, size: int, *, grows: bool = False) -> Span:
+        return self._own.span(size, grows=grows)
 
 
 def require_gpus(count: int) -> None:

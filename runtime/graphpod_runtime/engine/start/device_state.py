@@ -34,6 +34,7 @@ from graphpod_runtime.graphs.piecewise.compilation import PiecewiseCompilation, 
 from graphpod_runtime.graphs.segments.addresses import Addresses
 from graphpod_runtime.graphs.segments.segment import Pool
 from graphpod_runtime.kernels.rows.seat_rows_contract import StepRows
+from graphpod_runtime.memory.span import Span
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.stage import StageModel
 
@@ -136,7 +137,7 @@ class DeviceState:
 
     def new_cache(self, config: EngineConfig, pages: int) -> KvCache:
         """Of `pages` pages, scratch included."""
-        return new_cache(config, self.model, self.device, pages)
+        return new_cache(config, self.model, self.device, pages, self.place.span if config.features.sleep else None)
 
     def bind(self, cache: KvCache) -> None:
         """`cache` for attention, with its scratch page filled, known to captures."""
@@ -168,9 +169,15 @@ def _passes_of(
     }
 
 
-def new_cache(config: EngineConfig, model: Model, device: torch.device, pages: int) -> KvCache:
-    """Of `pages` pages, scratch included."""
-    return KvCache.allocate(model.shape, pages, config.page_size, cache_dtype(config), device, model.kv_scales)
+def new_cache(
+    config: EngineConfig,
+    model: Model,
+    device: torch.device,
+    pages: int,
+    span: Callable[[int], Span] | None = None,
+) -> KvCache:
+    """Of `pages` pages, scratch included, in memory that `span` makes if it is to leave the device."""
+    return KvCache.allocate(model.shape, pages, config.page_size, cache_dtype(config), device, model.kv_scales, span)
 
 
 def _seats_of(config: EngineConfig, into: StepRows, attention: AttentionBackend) -> Seats | DraftingSeats:

@@ -16,6 +16,7 @@ from graphpod_runtime.engine.forward.graph_choice import Ladder
 from graphpod_runtime.engine.forward.passes import Pass
 from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.forward.seats import Seats
+from graphpod_runtime.engine.sleep.sleeper import Sleeper
 from graphpod_runtime.models.model import Model
 
 
@@ -39,3 +40,5 @@ class Started:
     """Of what is compiled; None: nothing is."""
     host_tier: HostTier | None
     """Of the KV cache; None: it was not asked for, or has no memory."""
+    sleeper: Sleeper | None
+    """Of weights and cache; None: they cannot leave or be replaced, because others have a part of them."""

@@ -63,6 +63,7 @@ from graphpod_runtime.engine.start.measured_limits import MeasuredLimits
 from graphpod_runtime.engine.start.node import model_of, node_of, threads_of
 from graphpod_runtime.engine.start.rehearsed_sampling import rehearsed
 from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of, model_facts
+from graphpod_runtime.engine.start.sleeping import Sleeping
 from graphpod_runtime.engine.start.started import Started
 from graphpod_runtime.models.heads.draft_head import DraftHead
 from graphpod_runtime.models.kv_scales import warning_of
@@ -174,6 +175,7 @@ class Starter:
         compiles = self._plan.compile is not CompileMode.Nothing
         with imported_beside(place.device) if compiles else nullcontext(), self._stage(StartStage.Load):
             model = loaded(asked, place, self._read_model, self._alive)
+            sleeping = Sleeping(asked, place, model, self._read_model, self._alive)
             self._warn(self._unscaled(model))
             draft_weights = weights_of(asked, place, model, self._read_draft, self._alive)
             if obstacles := tuple(context_too_long(asked, model_facts(model.shape))):
@@ -293,6 +295,7 @@ class Starter:
             switches.modes,
             cache,
             tier,
+            sleeping.sleeper(device_state, captures.check_again),
         )
 
     def _warn(self, warning: str | None) -> None:

@@ -95,6 +95,10 @@ class EngineClient(EngineRequests):
         self._drained = True
         self._send([Drain()])
 
+    def send(self, command: Command) -> None:
+        """A command that belongs to no request."""
+        self._send([command])
+
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         """Ends the process; SIGABRT makes it print every stack first."""
         if self._process is not None and self._process.returncode is None:

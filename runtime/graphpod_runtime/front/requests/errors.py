@@ -38,6 +38,7 @@ Code = Literal[
     "engine_error",
     "not_ready",
     "draining",
+    "asleep",
     "queue_full",
     "bodies_full",
     "too_many_connections",

@@ -20,6 +20,7 @@ from graphpod_runtime.models.by_transformers.proof import prove
 from graphpod_runtime.models.by_transformers.rehearsal import Rehearsal, rehearsed
 from graphpod_runtime.models.by_transformers.unsupported import FamilyUnsupported, Lack
 from graphpod_runtime.models.config_json import eos_ids
+from graphpod_runtime.models.model import Model
 
 
 class TransformersBody(nn.Module):
@@ -113,6 +114,17 @@ def transformers_model(
         raise FamilyUnsupported(Lack.Code, message) from error
     shape = _shape(folder, config, text, seen, layout, positions)
     return TransformersModel(seen, shape, layout)
+
+
+def refill(folder: Path, model: Model, dtype: torch.dtype, read: OnProgress) -> None:
+    """The weights in `folder` into the parameters of `model`, by way of the host: transformers makes its own tensors.
+    ModelInvalid as for `transformers_model`."""
+    assert isinstance(model, TransformersModel)
+    fresh = assembled(config_of(folder), dtype)
+    weights.fill(fresh, folder, dtype, HOST, read)
+    places = dict(model.module()["whole"].named_parameters())
+    for name, parameter in fresh.named_parameters():
+        places[name].data.copy_(parameter.data)
 
 
 def _shape(folder: Path, config: Any, text: Any, seen: Rehearsal, layout: Layout, positions: int) -> ModelShape:

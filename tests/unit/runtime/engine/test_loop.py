@@ -34,7 +34,7 @@ class CountingRunner:
     def __init__(self, pages: int = 40, **settings: Any) -> None:
         self.config = replace(config(), **settings)
         self.counters = Counters()
-        self.host_tier = None
+        self.host_tier = self.sleeper = None
         self.eos_ids, self.vocabulary = (END,), 100
         self.pages = PageAllocator(pages + 1)
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy
@@ -18,6 +19,7 @@ from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine import process
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PooledSum, Yielded
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.sleep.problems import CannotReload
 from graphpod_runtime.front.status import first_report
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import Logprob
@@ -44,16 +46,37 @@ class Flight(NamedTuple):
     sequences: tuple[Sequence | None, ...]
 
 
+class ScriptedSleeper:
+    """Moves nothing. While the file `GRAPHPOD_SLEEP_HOLD` exists, a wake lasts, and a reload finds another model."""
+
+    asleep, sleeps, source = False, True, "Memory"
+
+    def sleep(self, read: Callable[[], None]) -> int:
+        self.asleep = True
+        return 1000
+
+    def wake(self, read: Callable[[], None]) -> None:
+        while Path(os.environ["GRAPHPOD_SLEEP_HOLD"]).exists():
+            time.sleep(PASS_SECONDS)
+        self.asleep = False
+
+    def reload(self, read: Callable[[], None]) -> None:
+        if Path(os.environ["GRAPHPOD_SLEEP_HOLD"]).exists():
+            raise CannotReload("another model")
+        self.asleep = False
+
+
 class ScriptedRunner:
     """Satisfies the loop's Runner without a model. Scripts: "" serves; "slow" too, after a slow capture; "fail",
     "hang", "crash" and "segfault" are starts that do not reach Ready, "check" one that compares its graphs for ever;
-    "raise" fails in its first pass, "stick" never comes back from it.
+    "raise" fails in its first pass, "stick" never comes back from it. "sleeps" serves, and can sleep.
     """
 
     def __init__(self, config: EngineConfig, report: Callable[[Report], None], began: float) -> None:
         self.config = config
         self.counters = Counters()
         self.host_tier = None
+        self.sleeper = ScriptedSleeper() if os.environ.get("GRAPHPOD_SCRIPT", "") == "sleeps" else None
         self.eos_ids, self.vocabulary = (END,), VOCABULARY
         self.pages = PageAllocator(1 + config.max_batch * -(-config.max_model_len // config.page_size))
         self._report = report

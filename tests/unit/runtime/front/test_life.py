@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
 import openai
 import pytest
 
@@ -63,6 +64,8 @@ def test_until_ready_probes_and_api_say_so(own_front: Start) -> None:
     assert (front.get("/startupz").status_code, front.get("/readyz").status_code) == (503, 503)
     refused = front.post("/v1/completions", ENDLESS)
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_ready")
+    asleep = httpx2.post(f"{front.admin}/sleep")
+    assert (asleep.status_code, "warm-up: Loading" in asleep.text) == (503, True)
     assert int(refused.headers["retry-after"]) >= 1
     warmup = front.get("/warmup").json()
     assert (warmup["podUID"], warmup["state"], warmup["terminal"], warmup["failure"]) == (

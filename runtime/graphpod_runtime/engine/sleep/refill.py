@@ -1,0 +1,118 @@
+"""Weights of a folder into a model that has some already, in their places: graphs go on reading them there."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphpod_runtime.base.errors import ModelInvalid
+from graphpod_runtime.base.progress import OnProgress, ignore_progress
+from graphpod_runtime.models.decoder import Decoder
+from graphpod_runtime.models.decoder_targets import decoder_targets
+from graphpod_runtime.models.kv_scales import KvScales
+from graphpod_runtime.models.loader import fill, matched, stored
+from graphpod_runtime.models.model import Model
+from graphpod_runtime.models.registry import parameters_by_transformers
+from graphpod_runtime.models.weights.fp8 import fp8_weights
+
+CONFIG = "config.json"
+OTHER_FILES = (
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+"""What else of a folder a running engine has read, and does not read again."""
+NOT_OF_THE_MODEL = ("_name_or_path", "transformers_version")
+"""Fields of config.json that say where weights come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refill:
+    """How the weights in `folder` come into `model`, of `dtype`, which a loader has read there at the start."""
+
+    folder: Path
+    model: Model
+    dtype: torch.dtype
+    files: Mapping[str, str]
+    """What the other files were at the start, as `files_in` gives it."""
+    kept: tuple[tuple[Tensor, Tensor], ...]
+    """What is computed, not read, of the model, each with a copy on the host."""
+
+    @classmethod
+    def of(cls, folder: Path, model: Model, dtype: torch.dtype) -> "Refill":
+        """That of a model which has just been loaded."""
+        read = {id(one) for weight in fp8_weights(model.module()) for one in weight.buffers()}
+        computed = (one for one in model.module().buffers() if id(one) not in read)
+        kept = tuple((one, one.detach().to("cpu", copy=True)) for one in computed)
+        return cls(folder, model, dtype, files_in(folder), kept)
+
+    def check(self, fp8_cache: bool) -> None:
+        """ModelInvalid, and nothing is written, if graphs of `model` cannot run what is in the folder now: another
+        model, one that is not whole, or with an `fp8_cache` other scales of it.
+        """
+        if not isinstance(self.model, Decoder):
+            raise ModelInvalid(
+                f"{self.folder}: new weights in place are not built for models that transformers computes; {_RESTART}"
+            )
+        there = files_in(self.folder)
+        if other := sorted(name for name in self.files.keys() | there if self.files.get(name) != there.get(name)):
+            raise ModelInvalid(f"{self.folder}: {', '.join(other)} changed since the start; {_RESTART}")
+        scales, shape = KvScales(self.model.shape.layers), self.model.shape
+        targets = decoder_targets(self.model)
+        for _ in matched(self.folder, shape.architecture, targets, stored(self.folder, shape, scales)):
+            pass
+        if fp8_cache and scales.by_layer() != self.model.kv_scales:
+            raise ModelInvalid(f"{self.folder}: the scales of the KV cache changed, which graphs hold; {_RESTART}")
+
+    def write(self, read: OnProgress = ignore_progress) -> None:
+        """All weights of the model, whose memory may hold anything. ModelInvalid leaves some of them written."""
+        model, shape = self.model, self.model.shape
+        for tensor, copy in self.kept:
+            tensor.copy_(copy)
+        if not isinstance(model, Decoder):
+            parameters_by_transformers(self.folder, model, self.dtype, read)
+            return
+        for weight in fp8_weights(model.module()):
+            for one in weight.buffers():
+                one.view(torch.uint8).zero_()  # the scale of fused weights is the largest of theirs
+        fill(
+            self.folder,
+            shape.architecture,
+            decoder_targets(model),
+            stored(self.folder, shape, KvScales(shape.layers)),
+            read,
+        )
+
+
+_RESTART = "restart the pods to serve it"
+
+
+def files_in(folder: Path) -> dict[str, str]:
+    """What describes the model in `folder`, by file: a digest of each."""
+    found = {CONFIG: _digest(json.dumps(_of_the_model(folder), sort_keys=True).encode())}
+    for name in OTHER_FILES:
+        if (folder / name).is_file():
+            found[name] = _digest((folder / name).read_bytes())
+    return found
+
+
+def _of_the_model(folder: Path) -> Any:
+    try:
+        said = json.loads((folder / CONFIG).read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelInvalid(f"{folder / CONFIG}: {error}; copy the model again") from error
+    if isinstance(said, dict):
+        return {name: value for name, value in said.items() if name not in NOT_OF_THE_MODEL}
+    return said
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

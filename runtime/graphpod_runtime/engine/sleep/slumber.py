@@ -1,0 +1,174 @@
+"""When an engine sleeps: on command, or after a time without requests; and what it says of it.
+
+Commands wait until no request is open. A request that comes while the engine sleeps wakes it, and waits meanwhile: who
+does not want that keeps requests away, as the front does after a command to sleep.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from graphpod_runtime.base.progress import OnProgress
+from graphpod_runtime.engine.sleep.problems import CannotReload, CannotSleep, CannotWake
+from graphpod_runtime.wire.counters import Counters
+from graphpod_runtime.wire.messages import Reload, Residence, Sleep, Wake
+
+log = logging.getLogger("graphpod.engine")
+
+SECONDS = "graphpod_sleep_transition_duration_seconds"
+FAILURES = "graphpod_sleep_failures_total"
+
+
+class Sleeper(Protocol):
+    """What it needs of `engine.sleep.sleeper.Sleeper`."""
+
+    asleep: bool
+
+    @property
+    def source(self) -> str | None: ...
+    @property
+    def sleeps(self) -> bool: ...
+    def sleep(self, read: OnProgress) -> int: ...
+    def wake(self, read: OnProgress) -> None: ...
+    def reload(self, read: OnProgress) -> None: ...
+
+
+class Slumber:
+    """The wishes of one engine's loop, and their fulfilment."""
+
+    def __init__(
+        self,
+        sleeper: Sleeper | None,
+        counters: Counters,
+        forget: Callable[[], None],
+        beat: OnProgress,
+        idle_seconds: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`forget` empties the prefix cache. `idle_seconds` without requests make the engine sleep; None: only a
+        command does. A None `sleeper` refuses every command.
+        """
+        self._sleeper, self._counters, self._forget, self._beat = sleeper, counters, forget, beat
+        self._idle_seconds, self._clock = idle_seconds, clock
+        self._asked = False
+        """A command wants it to sleep."""
+        self._revision: str | None = None
+        """That of the command to reload which has not been obeyed yet."""
+        self._changes: list[Residence] = []
+        self.said = Residence()
+        if sleeper is not None and sleeper.sleeps:
+            counters.set("graphpod_asleep", 0)
+            counters.set("graphpod_sleep_freed_bytes", 0)
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the weights are off the device."""
+        return self._sleeper is not None and self._sleeper.asleep
+
+    def obey(self, command: Sleep | Wake | Reload) -> None:
+        """Notes what is to happen when no request is open."""
+        if self._sleeper is None or not (self._sleeper.sleeps or isinstance(command, Reload)):
+            what = "reload" if isinstance(command, Reload) else "sleep"
+            self._say(problem=f"this engine cannot {what}: {_WHY[what]}", refused=_revision(command))
+            return
+        match command:
+            case Sleep():
+                self._asked = True
+            case Wake():
+                self._asked = False
+                if self.asleep:
+                    self.awaken()
+                else:
+                    self._say()
+            case Reload():
+                self._revision = command.revision
+
+    def rest(self, since: float) -> None:
+        """No request is open, since that time of the clock."""
+        if self._sleeper is None:
+            return
+        if self._revision is not None:
+            self._reload(self._sleeper, self._revision)
+        if self.asleep:
+            return
+        idle = self._idle_seconds is not None and self._clock() - since >= self._idle_seconds
+        if self._asked or (idle and self._sleeper.sleeps and not self.said.problem):
+            self._fall_asleep(self._sleeper)
+
+    def awaken(self) -> str | None:
+        """Brings the weights back before a request, if they are away; why that could not be."""
+        if self._sleeper is None or not self._sleeper.asleep:
+            return None
+        began = self._clock()
+        try:
+            self._sleeper.wake(self._beat)
+        except CannotWake as error:
+            self._failed("wake", str(error))
+            return str(error)
+        self._woke(self._clock() - began)
+        return None
+
+    def changes(self) -> list[Residence]:
+        """What was not said yet."""
+        said, self._changes = self._changes, []
+        return said
+
+    def _fall_asleep(self, sleeper: Sleeper) -> None:
+        began, asked = self._clock(), self._asked
+        self._forget()
+        try:
+            freed = sleeper.sleep(self._beat)
+        except CannotSleep as error:
+            self._asked = False
+            self._failed("sleep", str(error))
+            return
+        seconds = self._clock() - began
+        self._counters.set("graphpod_asleep", 1)
+        self._counters.set("graphpod_sleep_freed_bytes", freed)
+        self._counters.observe(SECONDS, seconds, transition="sleep")
+        source = sleeper.source or ""
+        self._say(asleep=True, idle=not asked, source=str(source), freed_bytes=freed, sleep_seconds=seconds)
+        log.info("asleep: %d bytes freed in %.2f s; weights come back from %s", freed, seconds, source)
+
+    def _woke(self, seconds: float) -> None:
+        self._counters.set("graphpod_asleep", 0)
+        self._counters.observe(SECONDS, seconds, transition="wake")
+        self._say(asleep=False, idle=False, wake_seconds=seconds)
+        log.info("awake after %.2f s", seconds)
+
+    def _reload(self, sleeper: Sleeper, revision: str) -> None:
+        began, self._revision = self._clock(), None
+        self._forget()
+        try:
+            sleeper.reload(self._beat)
+        except (CannotReload, CannotWake) as error:
+            self._failed("reload", str(error), refused=revision)
+            return
+        seconds = self._clock() - began
+        if sleeper.sleeps:
+            self._counters.set("graphpod_asleep", 0)
+        self._counters.observe(SECONDS, seconds, transition="reload")
+        self._say(asleep=False, idle=False, revision=revision)
+        log.info("weights of revision %s are in their places after %.2f s, and checked", revision, seconds)
+
+    def _failed(self, transition: str, problem: str, refused: str = "") -> None:
+        self._counters.add(FAILURES, transition=transition)
+        self._say(problem=problem, refused=refused)
+        log.warning("cannot %s: %s", transition, problem)
+
+    def _say(self, **changed: object) -> None:
+        fresh: dict[str, object] = {"problem": "", "refused": ""}
+        values = {name: getattr(self.said, name) for name in Residence.__struct_fields__}
+        self.said = Residence(**{**values, **fresh, **changed})
+        self._changes.append(self.said)
+
+
+_WHY = {
+    "sleep": "set spec.engine.sleep: true, which is not built for several GPUs",
+    "reload": "that is not built for several GPUs; restart the pods",
+}
+
+
+def _revision(command: Sleep | Wake | Reload) -> str:
+    return command.revision if isinstance(command, Reload) else ""

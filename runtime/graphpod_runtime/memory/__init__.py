@@ -1,0 +1,1 @@
+"""Memory that leaves a device and comes back to the same addresses."""
