@@ -2,7 +2,7 @@
 
 `python -m benchmarks.loading --model FOLDER --json FILE [--device cuda]`. Before each pass the kernel is asked to drop
 the pages of the files, so both read the disk (a hypervisor's cache below it stays). `read`: READERS threads read the
-files in pieces, into memory that is not read. `load`: what a start does, `head_start` and the loader. Medians.
+files in pieces, into memory that is not read. `load`: what a start does, `before_torch` and the loader. Medians.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from graphpod_policy import __version__
-from graphpod_runtime.engine import head_start
+from graphpod_runtime.engine import before_torch
 from graphpod_runtime.models.checkpoint_files import files_of
 from graphpod_runtime.models.loader import load_model
 
@@ -87,7 +87,7 @@ def _read(files: list[Path]) -> None:
 
 
 def _load(folder: Path, device: torch.device) -> None:
-    head_start.read_ahead(folder)
+    before_torch.read_ahead(folder)
     load_model(folder, torch.bfloat16, CONTEXT, device)
     if device.type == "cuda":
         torch.cuda.synchronize()

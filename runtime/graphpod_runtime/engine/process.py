@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from graphpod_policy import Device, EngineConfig, ExitCode
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.engine import head_start
+from graphpod_runtime.engine import before_torch
 from graphpod_runtime.engine.loop import AWAKE_SECONDS, Loop, Runner
 from graphpod_runtime.engine.pulse import Pulse
 from graphpod_runtime.engine.ranks.others import Others
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
     others: Others | None = None
     try:
         config = EngineConfig.parse(options.config.read_bytes())
-        head_start.begin(config)
+        before_torch.begin(config)
         if config.features.ranks > 1:
             others = Others(config, options.wire)
         _start_thread("heart", lambda: _beat(options.wire, pulse, others))

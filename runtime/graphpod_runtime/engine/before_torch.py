@@ -34,7 +34,7 @@ def read_ahead(folder: Path) -> None:
 
 
 def _aside(name: str, work: Callable[[], None]) -> None:
-    threading.Thread(target=work, name=f"head-start-{name}", daemon=True).start()
+    threading.Thread(target=work, name=f"before-torch-{name}", daemon=True).start()
 
 
 def _read_ahead(folder: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from graphpod_policy import Device, Policy
 from graphpod_runtime.compiled.jit import imported_beside
-from graphpod_runtime.engine import head_start
+from graphpod_runtime.engine import before_torch
 
 from ..conftest import engine_config
 
@@ -19,13 +19,13 @@ PLAIN = (Policy.Disabled, Policy.Disabled)
 
 def _ended() -> None:
     for thread in threading.enumerate():
-        if thread.name.startswith("head-start-"):
+        if thread.name.startswith("before-torch-"):
             thread.join(10)
             assert not thread.is_alive()
 
 
 def test_all_of_the_weights_is_read_ahead_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"model-1.safetensors": head_start.PIECE + 5, "model-2.safetensors": 7, "notes.bin": 9}
+    sizes = {"model-1.safetensors": before_torch.PIECE + 5, "model-2.safetensors": 7, "notes.bin": 9}
     for name, size in sizes.items():
         with (tmp_path / name).open("wb") as file:
             file.truncate(size)
@@ -37,15 +37,15 @@ def test_all_of_the_weights_is_read_ahead_and_nothing_else(tmp_path: Path, monke
 
     monkeypatch.setattr(os, "posix_fadvise", note)
 
-    head_start.begin(engine_config(tmp_path, *PLAIN))
+    before_torch.begin(engine_config(tmp_path, *PLAIN))
     _ended()
 
-    piece = head_start.PIECE
+    piece = before_torch.PIECE
     assert asked == {"model-1.safetensors": [(0, piece), (piece, piece)], "model-2.safetensors": [(0, piece)]}
 
 
 def test_a_start_without_weights_or_driver_fails_elsewhere(tmp_path: Path) -> None:
-    head_start.begin(engine_config(tmp_path / "missing", *PLAIN, device=Device.Cuda))
+    before_torch.begin(engine_config(tmp_path / "missing", *PLAIN, device=Device.Cuda))
     _ended()
 
 
@@ -75,7 +75,7 @@ def test_of_a_folder_with_an_index_only_its_files_are_read_ahead(
 
     monkeypatch.setattr(os, "posix_fadvise", note)
 
-    head_start.begin(engine_config(tmp_path, *PLAIN))
+    before_torch.begin(engine_config(tmp_path, *PLAIN))
     _ended()
 
     assert asked == ["model-1.safetensors"]
