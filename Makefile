@@ -41,7 +41,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: eagle-head help demo demo-down test check lint truth ranks samples families schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic ranks-node gpus-node monitoring boards sources alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: eagle-head help demo demo-down test check lint truth truth-ranks ranks samples families schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic ranks-node gpus-node monitoring boards sources alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -79,6 +79,14 @@ truth: JOBS ?= $(if $(filter cuda,$(DEVICE)),6,1)
 truth: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy against eager, by scenario and model family; table in docs/reference
 	@status=0; $(RUN) -m truth --device $(DEVICE) --jobs $(JOBS) --json truth/results/$(DEVICE).json $(if $(WEIGHTS),--weights='$(WEIGHTS)') \
 		$(if $(filter cpu,$(DEVICE)),--weights "$$($(RUN) -m demo.weights | tail -n 1)") $(TRUTH) || status=$$?; \
+		$(RUN) -m truth --page; exit $$status
+
+# On N GPUs: DEVICE=cuda RUN=python3.
+truth-ranks: DEVICE ?= cpu
+truth-ranks: N ?= 2
+truth-ranks: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy over N ranks against eager of one; table in docs/reference
+	@status=0; OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(RUN) -m truth --device $(DEVICE) --tensor-parallel $(N) \
+		--json truth/results/$(DEVICE)_$(N)_ranks.json $(TRUTH) || status=$$?; \
 		$(RUN) -m truth --page; exit $$status
 
 samples: venv tools ## in full what `make test` runs a sample of: prompts, requests, FP8 weights, killed testbeds

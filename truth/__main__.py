@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cells = _run(matrix, options.jobs, lambda done, of, cell: _tell(done, of, cell, began))
         found = _likelihoods(likelihoods, began)
     came_from = provenance(options.device, _command(options), time.monotonic() - began)
-    result = Result(options.device, came_from, tuple(cells), tuple(found))
+    result = Result(options.device, came_from, tuple(cells), tuple(found), options.tensor_parallel)
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(result.as_json())
@@ -57,6 +57,8 @@ def _matrix(options: argparse.Namespace) -> Matrix:
     if any("fp8" in word.lower() for word in options.subject or ()):
         subjects += models.fp8_subjects(options.device)
     scenarios = SCENARIOS
+    if options.tensor_parallel > 1:
+        scenarios = tuple(one for one in scenarios if not one.own_passes)
     for word, rows in (("draft model", DRAFT_MODEL), ("eagle", EAGLE), ("eagle-3", EAGLE3), ("mtp", MTP)):
         if any(word in asked.lower() for asked in options.scenario or ()):
             scenarios += rows
@@ -66,11 +68,13 @@ def _matrix(options: argparse.Namespace) -> Matrix:
         tuple(one for one in variants() if kept(options.policy, str(one))),
         tuple(one for one in scenarios if kept(options.scenario, one.name)),
         options.poison,
+        options.tensor_parallel,
     )
 
 
 def _run(matrix: Matrix, jobs: int, tell: Tell) -> list[Cell]:
-    return run(matrix, tell) if jobs == 1 else in_processes(matrix, jobs, tell)
+    # A rank that ends takes the process of the first one with it.
+    return run(matrix, tell) if jobs == matrix.tensor == 1 else in_processes(matrix, jobs, tell)
 
 
 def _command(options: argparse.Namespace) -> str:
@@ -79,11 +83,12 @@ def _command(options: argparse.Namespace) -> str:
     for name in AXES:
         chosen: list[str] = getattr(options, name) or []
         words += [f"--{name}", *(f'"{word}"' if " " in word else word for word in chosen)] if chosen else []
-    if not words and (options.weights or options.device is Device.Cuda):
+    ranks = [] if options.tensor_parallel == 1 else ["--tensor-parallel", str(options.tensor_parallel)]
+    if not (words or ranks) and (options.weights or options.device is Device.Cuda):
         return "make truth" + ("" if options.device is Device.Cpu else f" DEVICE={options.device}")
     device = [] if options.device is Device.Cpu else ["--device", options.device]
     jobs = [] if options.jobs == 1 else ["--jobs", str(options.jobs)]
-    return " ".join(["python -m truth", *device, *jobs, *words])
+    return " ".join(["python -m truth", *device, *jobs, *ranks, *words])
 
 
 def _likelihoods(promised: Future[list[Likelihood]] | None, began: float) -> list[Likelihood]:
@@ -139,6 +144,13 @@ def _parser() -> argparse.ArgumentParser:
         "--page", type=Path, nargs="*", metavar="FILE", help=f"only write {PAGE} from results (truth/results)"
     )
     parser.add_argument("--poison", action="store_true", help="NaN in dead pages and padded rows before every pass")
+    parser.add_argument(
+        "--tensor-parallel",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="every engine but the reference over N ranks: gloo on a CPU, NCCL on N GPUs (1)",
+    )
     parser.add_argument("--jobs", type=_count, default=1, metavar="N", help="so many subjects at once (1)")
     for axis in AXES:
         parser.add_argument(f"--{axis}", nargs="*", metavar="WORD", help=f"only a {axis} whose name has one of these")

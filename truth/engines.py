@@ -1,5 +1,6 @@
 """Engines of the matrix: one subject, one variant, one device."""
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from graphpod_policy import (
 )
 from graphpod_policy.engine_features import DRAFT_HEADS, WITH_WEIGHTS
 from graphpod_runtime.engine.capture.debug import DEBUG, FAULT
+from graphpod_runtime.engine.ranks.start import runner_of
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start.device_state import LoadModel
 from truth import models
@@ -45,11 +47,14 @@ def features_of(
     drafts: SpeculativeMethod | None = None,
     host_tier: bool = False,
     draft: Path | None = None,
+    tensor: int = 1,
 ) -> Features:
-    """What the rules see of an engine over `subject`. `drafts`: the method; `draft`: its folder, where it has one."""
+    """What the rules see of an engine over `subject`. `drafts`: the method; `draft`: its folder, where it has one;
+    `tensor`: the ranks."""
     return Features(
         device=device,
-        gpus=1 if device is Device.Cuda else 0,
+        gpus=tensor if device is Device.Cuda else 0,
+        tensor=tensor,
         max_model_len=models.CONTEXT,
         max_batch=MOST_REQUESTS,
         prefill_chunk=CHUNK,
@@ -88,15 +93,16 @@ def start_engine(
     load: LoadModel = models.load,
     drafts: SpeculativeMethod | None = None,
     host_tier: bool = False,
+    tensor: int = 1,
 ) -> Runner:
     """A Ready runner over what `load` makes of the subject, perhaps with speculative decoding by the method
-    `drafts`, or with a host tier. StartFailure under Fail for whatever its start meets;
-    Degrade walks down."""
+    `drafts`, or with a host tier. Over ranks the subject's folder has a checkpoint, which they read instead.
+    StartFailure under Fail for whatever its start meets; Degrade walks down."""
     torch.backends.cuda.matmul.allow_tf32 = False
     # Traces of other engines in this process are none of this one's, and torch counts them against its limits.
     torch._dynamo.reset()
     draft = _draft(folder, drafts)
-    features = features_of(subject, device, drafts, host_tier, draft if drafts in WITH_WEIGHTS else None)
+    features = features_of(subject, device, drafts, host_tier, draft if drafts in WITH_WEIGHTS else None, tensor)
     sizes = {phase: None if variant.policy(phase) is Policy.Disabled else SIZES[phase] for phase in Phase}
     request = GraphRequest(
         variant.prefill,
@@ -117,11 +123,12 @@ def start_engine(
     )
     # The rules leave layers uncompiled on a CPU because its image has no compiler; there is one here.
     config = replace(config, graph=replace(config.graph, compile=variant.compile))
-    runner = Runner(
-        config,
-        lambda report: None,
-        load=noisy_in(draft, load) if draft and drafts is SpeculativeMethod.DraftModel else load,
-    )
+    if tensor > 1:
+        gc.collect()  # ranks of an engine that is gone have left before these meet
+        runner = runner_of(config, lambda report: None)
+    else:
+        drawn = noisy_in(draft, load) if draft and drafts is SpeculativeMethod.DraftModel else load
+        runner = Runner(config, lambda report: None, load=drawn)
     runner.start()
     return runner
 

@@ -9,7 +9,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from graphpod_policy import (
@@ -29,6 +29,7 @@ from graphpod_runtime.engine.capture.debug import Mode
 from graphpod_runtime.engine.offline import answers
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest
+from graphpod_runtime.models.loader import load_model
 from truth import models
 from truth.axes import EAGER, Variant, refused_by
 from truth.cell import Cell, Outcome
@@ -36,6 +37,7 @@ from truth.drafts import knows
 from truth.engines import compiled, features_of, start_engine, switches
 from truth.launches import launched
 from truth.models import Subject
+from truth.ranks import divisible, refused_over_ranks, write_checkpoint
 from truth.scenarios import FAULTY_SIZE, SCENARIOS, Scenario
 from truth.schedule.choice import rivals
 from truth.schedule.counts import Counts
@@ -83,7 +85,7 @@ class Reference:
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """One device's. `poisoned`: every engine but the reference runs in the debug mode that spoils what a pass must not
-    read.
+    read. `tensor`: every engine but the reference has so many ranks.
     """
 
     device: Device
@@ -91,6 +93,7 @@ class Matrix:
     variants: tuple[Variant, ...]
     scenarios: tuple[Scenario, ...] = SCENARIOS
     poisoned: bool = False
+    tensor: int = 1
 
     def __len__(self) -> int:
         return len(self.subjects) * len(self.variants) * len(self.scenarios)
@@ -99,7 +102,8 @@ class Matrix:
         """Every cell, one subject after the other."""
         with tempfile.TemporaryDirectory() as parent:
             for subject in self.subjects:
-                yield from self._of_subject(subject, subject.folder(Path(parent)))
+                there = subject if self.tensor == 1 else divisible(subject, self.tensor)
+                yield from self._of_subject(there, there.folder(Path(parent)))
 
     def failed(self, because: str) -> list[Cell]:
         """Every cell, were it failed."""
@@ -109,11 +113,15 @@ class Matrix:
 
     def _of_subject(self, subject: Subject, folder: Path) -> Iterator[Cell]:
         features = features_of(subject, self.device)
-        if rule := refused_by(features, EAGER):
+        spread = replace(features, tensor=self.tensor, gpus=features.gpus * self.tensor)
+        if rule := refused_by(features, EAGER) or (self.tensor > 1 and refused_over_ranks(subject, spread)):
             yield from self._all(subject, self.variants, Outcome.Refused, rule)
             return
         try:
-            reference = Reference(start_engine(subject, EAGER, self.device, folder))
+            if self.tensor > 1:
+                write_checkpoint(folder)
+            load = load_model if self.tensor > 1 else models.load
+            reference = Reference(start_engine(subject, EAGER, self.device, folder, load=load))
             if not subject.fixed:
                 reference.near = reference.near_compiled = ROUNDING * _alone(reference, self.scenarios[0]).worst
                 if any(compiled(variant) for variant in self.variants):
@@ -233,6 +241,8 @@ class _Row:
     def _engine(self, scenario: Scenario) -> Runner:
         """That of the row, or for a fault one of its own, which starts by walking down."""
         if scenario.fault is not None:
+            if self.matrix.tensor > 1:
+                self.runner = None  # a process is a rank of one engine at a time
             phases = [phase for phase in Phase if self.variant.policy(phase) is not Policy.Disabled]
             faults = ",".join(f"{scenario.fault}:{phase}:{FAULTY_SIZE[phase]}" for phase in phases)
             return self._start(OnCaptureFailure.Degrade, faults)
@@ -265,6 +275,7 @@ class _Row:
                 on_failure,
                 drafts=drafts,
                 host_tier=host_tier,
+                tensor=self.matrix.tensor,
             )
 
     def _degraded(self, runner: Runner, scenario: Scenario) -> str | None:

@@ -37,6 +37,9 @@ last row or the mean of all rows, next to texts; entries of the vectors, scaled 
 The row *Disabled / Disabled* compares eager with itself: each text once more, alone, its answer computed as prompt.
 A *fault* is injected into the start (`GRAPHPOD_FAULT`); the engine degrades, says by which rule, and must stay right.
 *Log-probabilities* are compared by value, too: they differ by less than a near-tie does.
+
+*Over ranks* each layer is divided among so many processes (gloo on CPUs, NCCL on GPUs), and compared with eager of one.
+Heads and vocabularies are of sizes that divide. Tables over ranks have no scenarios with drafts or a host tier.
 """
 
 
@@ -50,7 +53,7 @@ def _device(result: Result) -> str:
     rules = ", ".join(f"{_rule(rule)} {count}" for rule, count in result.rules().most_common())
     ties, tokens = result.ties(fixed=True)
     lines = [
-        f"## {TITLES[result.device]}",
+        f"## {TITLES[result.device]}" + (f", over {result.tensor} ranks" if result.tensor > 1 else ""),
         "",
         f"{len(result.cells)} cells: {counts[Outcome.Passed]} passed, {counts[Outcome.Failed]} failed, "
         f"{counts[Outcome.Refused]} refused" + (f" ({rules})." if rules else "."),

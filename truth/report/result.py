@@ -36,6 +36,8 @@ class Result:
     provenance: dict[str, str]
     cells: tuple[Cell, ...]
     accuracy: tuple[Likelihood, ...] = ()
+    tensor: int = 1
+    """Ranks of every engine but the reference."""
 
     def counts(self) -> Counter[Outcome]:
         """Cells by outcome."""
@@ -71,7 +73,8 @@ class Result:
 
     def as_json(self) -> str:
         """One cell a line."""
-        head = {"device": self.device, "provenance": self.provenance}
+        ranks = {"tensor": self.tensor} if self.tensor > 1 else {}
+        head = {"device": self.device, **ranks, "provenance": self.provenance}
         accuracy = [one.as_dict() for one in self.accuracy]
         cells = ",\n  ".join(json.dumps(cell.as_dict(), ensure_ascii=False) for cell in self.cells)
         start = json.dumps(head | {"accuracy": accuracy}, ensure_ascii=False, indent=1).removesuffix("\n}")
@@ -86,6 +89,7 @@ class Result:
             raw["provenance"],
             tuple(Cell.of(one) for one in raw["cells"]),
             tuple(Likelihood.of(one) for one in raw["accuracy"]),
+            raw.get("tensor", 1),
         )
 
 

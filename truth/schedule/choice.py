@@ -20,7 +20,8 @@ def scores(logprob: Logprob, sampling: Sampling, position: int, answer: List[int
     named = processed(dict(logprob.top), sampling.processing, answer)
     if sampling.greedy:
         return named
-    noise = exponentials(torch.tensor([sampling.seed]), torch.tensor([position]), VOCAB)[0].double().log()
+    count = max(VOCAB, 1 + max(named, default=0))  # vocabularies that ranks divide are a little larger
+    noise = exponentials(torch.tensor([sampling.seed]), torch.tensor([position]), count)[0].double().log()
     return {token: found - float(noise[token]) / sampling.steepness for token, found in named.items()}
 
 

@@ -1,0 +1,42 @@
+"""The matrix over ranks: a small part of it passes, what does not divide is refused."""
+
+import random
+
+import pytest
+
+from graphpod_policy import Device, Policy
+from truth.axes import Variant
+from truth.cell import Cell, Outcome
+from truth.engines import features_of
+from truth.matrix import Matrix, run
+from truth.models import small, subjects
+from truth.ranks import divisible, refused_over_ranks
+from truth.scenarios import SCENARIOS, Name
+
+TWO = 2
+GRAPHS = Variant(Policy.Breakable, Policy.Full)
+
+
+def cells(*names: Name) -> list[Cell]:
+    chosen = tuple(scenario for scenario in SCENARIOS if scenario.name in names)
+    matrix = Matrix(Device.Cpu, (small("LlamaForCausalLM"),), (GRAPHS,), chosen, tensor=TWO)
+    return run(matrix, lambda done, of, cell: None)
+
+
+def test_a_seeded_sample_over_two_ranks_passes() -> None:
+    without_faults = [one.name for one in SCENARIOS if not one.own_passes and one.fault is None]
+    found = cells(*random.Random(21).sample(without_faults, 3), Name.Grammars)
+    assert [cell.summary for cell in found if cell.outcome is not Outcome.Passed] == []
+    assert all(cell.tokens > 10 for cell in found)
+
+
+@pytest.mark.parametrize("tensor", [2, 4])
+def test_subjects_divide_or_are_refused_by_name(tensor: int) -> None:
+    found = {
+        one.name: refused_over_ranks(divisible(one, tensor), features_of(one, Device.Cpu, tensor=tensor))
+        for one in subjects(Device.Cpu)
+    }
+    assert found["Llama"] is found["Gemma3"] is None
+    assert found["Phi3"] == "FeatureNotBuilt"
+    llama = small("LlamaForCausalLM")
+    assert refused_over_ranks(llama, features_of(llama, Device.Cpu, tensor=tensor)) == "ParallelismInvalid"
