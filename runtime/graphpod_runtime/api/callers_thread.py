@@ -12,8 +12,8 @@ from typing import ParamSpec, TypeVar
 
 from graphpod_runtime.api.errors import EngineFailed
 from graphpod_runtime.engine.loop import Loop, Runner
-from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.engine_stream import Arrived, EngineStream
+from graphpod_runtime.front.requests.open_requests import OpenRequests
 from graphpod_runtime.wire.messages import Command, Event, Finished, Tokens
 
 Arguments = ParamSpec("Arguments")
@@ -54,7 +54,7 @@ class TurnedStream(EngineStream):
             self.ready = None
 
 
-class TurnedEngine(EngineRequests):
+class TurnedEngine(OpenRequests):
     """The requests of one runner that is Ready, its loop, and the link between the two."""
 
     def __init__(self, runner: Runner) -> None:

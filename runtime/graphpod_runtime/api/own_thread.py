@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from graphpod_runtime.engine.loop import Loop, Runner
-from graphpod_runtime.front.requests.engine_requests import EngineRequests
+from graphpod_runtime.front.requests.open_requests import OpenRequests
 from graphpod_runtime.wire.messages import Command, Drain, Event, Finished, Tokens
 
 
@@ -19,7 +19,7 @@ class CallerGone(Exception):
     """The caller can take no answer any more."""
 
 
-class ThreadEngine(EngineRequests):
+class ThreadEngine(OpenRequests):
     """The requests of one runner, on the event loop that this is made on; its thread is started by `start`."""
 
     def __init__(self, make_runner: Callable[[], Runner], left: Callable[[], None]) -> None:

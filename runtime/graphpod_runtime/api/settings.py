@@ -15,7 +15,7 @@ from graphpod_runtime.front.openai.embeddings.pooler import Pooler
 from graphpod_runtime.front.openai.sampling.sampling_defaults import SamplingDefaults
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.structured.check import GrammarCheck
-from graphpod_runtime.front.requests.engine_requests import EngineRequests
+from graphpod_runtime.front.requests.open_requests import OpenRequests
 from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.text.tokenizer import Tokenizer
 from graphpod_runtime.wire.report import Report
@@ -79,7 +79,7 @@ class Settings:
         config = replace(config, serving=replace(config.serving, max_queue=MOST_WAITING))
         return cls(config, Tokenizer(folder), SamplingDefaults.read(folder), Pooler.read(folder))
 
-    def service(self, requests: EngineRequests, report: Report) -> Service:
+    def service(self, requests: OpenRequests, report: Report) -> Service:
         """The front's way from requests to answers, over an engine in this process that is Ready with `report`."""
         status = Status(self.config, "", "", report.as_dict())
         metrics, grammars = FrontMetrics(self.config.model.name), GrammarCheck(Path(self.config.model.path))

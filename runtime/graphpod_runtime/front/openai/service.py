@@ -22,9 +22,9 @@ from graphpod_runtime.front.openai.structured.grammar import grammar_of
 from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
 from graphpod_runtime.front.openai.unbuilt import Ignored
 from graphpod_runtime.front.requests.admission import Admission, Full
-from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.errors import invalid, text_too_long, too_long, unavailable, unknown_model
 from graphpod_runtime.front.requests.generation import Generation, Options
+from graphpod_runtime.front.requests.open_requests import OpenRequests
 from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.text.tokenizer import TextTooLong, Tokenizer
 from graphpod_runtime.front.text.turn.family import Family
@@ -65,7 +65,7 @@ class Service:
     """The parts that a route needs."""
 
     status: Status
-    engine: EngineRequests
+    engine: OpenRequests
     tokenizer: Tokenizer
     metrics: FrontMetrics
     admission: Admission
@@ -80,7 +80,7 @@ class Service:
     def of(
         cls,
         status: Status,
-        engine: EngineRequests,
+        engine: OpenRequests,
         tokenizer: Tokenizer,
         metrics: FrontMetrics,
         defaults: SamplingDefaults,

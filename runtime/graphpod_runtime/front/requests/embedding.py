@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from graphpod_runtime.front.metrics.exporter import FrontMetrics
-from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.errors import engine_error, unavailable
+from graphpod_runtime.front.requests.open_requests import OpenRequests
 from graphpod_runtime.wire.messages import Finished, FinishReason, Pooling, Submit
 
 
@@ -15,7 +15,7 @@ from graphpod_runtime.wire.messages import Finished, FinishReason, Pooling, Subm
 class Embedding:
     """One request's work, measured from `received`. `kind`: what asked for it, for the metrics."""
 
-    engine: EngineRequests
+    engine: OpenRequests
     metrics: FrontMetrics
     prompts: Sequence[list[int]]
     pooling: Pooling

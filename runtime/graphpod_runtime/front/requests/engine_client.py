@@ -13,8 +13,8 @@ from typing import Any
 import zmq
 
 from graphpod_policy import ExitCode
-from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.frame_receiver import FrameReceiver
+from graphpod_runtime.front.requests.open_requests import OpenRequests
 from graphpod_runtime.front.requests.termination import Ending
 from graphpod_runtime.wire.messages import (
     CRASHES,
@@ -37,7 +37,7 @@ LAST_WORDS_SECONDS = 0.3
 """After the process has gone, frames that it left in the socket arrive within this."""
 
 
-class EngineClient(EngineRequests):
+class EngineClient(OpenRequests):
     """One engine process. `on_event` gets what belongs to no request: Warmup, Counters, Heartbeat."""
 
     def __init__(

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from graphpod_runtime.front.metrics.exporter import FrontMetrics
-from graphpod_runtime.front.requests.engine_requests import EngineRequests
 from graphpod_runtime.front.requests.engine_stream import Arrived, EngineStream
 from graphpod_runtime.front.requests.errors import ApiError, engine_error, invalid, unavailable
+from graphpod_runtime.front.requests.open_requests import OpenRequests
 from graphpod_runtime.front.requests.request_trace import CURRENT
 from graphpod_runtime.front.text.detokenize import Detokenizer, StopScanner
 from graphpod_runtime.front.text.logprobs import PendingLogprobs, TokenInText, prompt_in_text
@@ -107,7 +107,7 @@ def _nothing() -> None:
 class Generation:
     """One HTTP request's work, measured from `received`. `completion_tokens` is final when `pieces` has ended."""
 
-    engine: EngineRequests
+    engine: OpenRequests
     tokenizer: Tokenizer
     metrics: FrontMetrics
     prompts: Sequence[list[int]]

@@ -46,7 +46,7 @@ CURRENT: ContextVar[RequestTrace | None] = ContextVar("graphpod-request-trace", 
 
 
 class EngineTraces:
-    """Watches the requests of an engine (`EngineRequests.watch`). `clock` gives time.monotonic()."""
+    """Watches the requests of an engine (`OpenRequests.watch`). `clock` gives time.monotonic()."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

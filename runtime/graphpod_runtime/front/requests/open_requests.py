@@ -22,7 +22,7 @@ class Watch(Protocol):
     def left(self, id: str) -> None: ...
 
 
-class EngineRequests(ABC):
+class OpenRequests(ABC):
     """Requests by id. It belongs to one thread."""
 
     def __init__(self) -> None:
