@@ -141,7 +141,7 @@ def _compressed_tensors(config: Mapping[str, Any]) -> Fp8Scheme | None:
         raise SchemeNotBuilt(f"quantization_config with {len(groups)} config_groups is not built; one is")
     (group,) = groups.values()
     if not isinstance(group, Mapping):
-        raise SchemeNotBuilt(f"quantization_config: a config group is {group!r}, not an object")
+        raise SchemeNotBuilt(f"quantization_config: a config group is {repr(group)[:LONGEST]}, not an object")
     _only("targets", group.get("targets"), (["Linear"],))
     _only("output_activations", group.get("output_activations"), (None,))
     weights, inputs = group.get("weights"), group.get("input_activations")
@@ -169,13 +169,13 @@ def _compressed_tensors(config: Mapping[str, Any]) -> Fp8Scheme | None:
 def _only(field: str, value: object, built: Sequence[object]) -> None:
     if value not in built:
         words = " or ".join(map(repr, built))
-        raise SchemeNotBuilt(f"quantization_config.{field} {value!r} is not built; {words} is")
+        raise SchemeNotBuilt(f"quantization_config.{field} {repr(value)[:LONGEST]} is not built; {words} is")
 
 
 def _list(config: Mapping[str, Any], field: str) -> Sequence[Any]:
     value = config.get(field) or ()
     if not isinstance(value, list | tuple):
-        raise SchemeNotBuilt(f"quantization_config.{field} is {value!r}, not a list of names")
+        raise SchemeNotBuilt(f"quantization_config.{field} is {repr(value)[:LONGEST]}, not a list of names")
     return value
 
 

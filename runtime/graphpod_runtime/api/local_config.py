@@ -140,7 +140,8 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             type=one_of(SpeculativeMethod),
             metavar="METHOD",
             help="speculative decoding: Ngram drafts what followed the same tokens before, DraftModel by a smaller "
-            "model, Eagle and Eagle3 by a head that was trained for the model; default: off",
+            "model, Eagle and Eagle3 by a head that was trained for the model, Mtp by a layer of its checkpoint; "
+            "default: off",
         ),
         parser.add_argument(
             "--draft-model",

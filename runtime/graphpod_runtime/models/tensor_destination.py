@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from graphpod_policy.model.weight_form import INSTEAD
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 
 PIECE_BYTES = 64 << 20
@@ -76,6 +77,9 @@ class Target:
                 f"is {str(tensor.dtype).removeprefix('torch.')}, where config.json says plain numbers; FP8 is built "
                 "for the matrices of layers: quantize the model again and leave out all others, lm_head too"
             )
+        if not tensor.is_floating_point():
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise TensorInvalid(f"is {kind}, where config.json says plain numbers; {INSTEAD}")
         tensor = self.cut.taken(tensor)
         rows = max(1, PIECE_BYTES * self.rows // max(1, tensor.nbytes))
         for piece, into in zip(tensor.split(rows), self.view.split(rows), strict=True):

@@ -67,6 +67,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "bitsandbytes, eight bits": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "INT8 by bitsandbytes"),
     "fp8, small blocks": ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "(the weights are FP8)"),
     "fp8, powers of two": ({"quant_method": "fp8", "scale_fmt": "ue8m0"}, "(the weights are FP8)"),
+    "fp8, blocks without an end": ({"quant_method": "fp8", "weight_block_size": [1] * 9999}, "(the weights are FP8)"),
+    "compressed-tensors, no end": (
+        {"quant_method": "compressed-tensors", "format": [1] * 9999, "config_groups": {"a": {}}},
+        "by compressed-tensors",
+    ),
     "FBGEMM": ({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, "FP8 by FBGEMM"),
     "ModelOpt, FP8": ({"quant_method": "modelopt", "quant_algo": "FP8"}, "FP8 by ModelOpt"),
     "ModelOpt, NVFP4": ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "NVFP4 by ModelOpt"),

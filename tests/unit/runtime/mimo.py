@@ -15,8 +15,9 @@ from tests.unit.runtime.conftest import write_family
 HEAD = "model.mtp_layers.0."
 
 
-def write_mimo(folder: Path, *, layers: int = 1) -> Path:
-    """A MiMo whose MTP layer is nearly its first layer: right about tokens that no layer above it turns."""
+def write_mimo(folder: Path, *, layers: int = 1, seen: float = 0.001) -> Path:
+    """A MiMo whose MTP layer is nearly its first layer: right about tokens that no layer above it turns.
+    `seen`: how large what it sees of hidden states is."""
     write_family(folder, "qwen2", tied=False, num_hidden_layers=layers, num_attention_heads=6)
     path = folder / "config.json"
     config = json.loads(path.read_bytes())
@@ -25,12 +26,12 @@ def write_mimo(folder: Path, *, layers: int = 1) -> Path:
     hidden, first = config["hidden_size"], "model.layers.0."
     # The layer's input is the embedding again, but for what the norm of tokens took from each.
     size = weights["model.embed_tokens.weight"].pow(2).mean().sqrt()
-    seen = 0.001 * torch.randn(hidden, hidden, generator=torch.Generator().manual_seed(0))
+    states = seen * torch.randn(hidden, hidden, generator=torch.Generator().manual_seed(0))
     head = {name.removeprefix(first): one.clone() for name, one in weights.items() if name.startswith(first)}
     head |= {
-        "input_proj.weight": torch.cat((seen, size * torch.eye(hidden)), 1),
+        "input_proj.weight": torch.cat((states, size * torch.eye(hidden)), 1),
         "token_layernorm.weight": torch.ones(hidden),
-        "hidden_layernorm.weight": torch.ones(hidden),
+        "hidden_layernorm.weight": weights["model.layers.0.post_attention_layernorm.weight"].clone(),
         "final_layernorm.weight": weights["model.norm.weight"].clone(),
     }
     save_file(weights | {f"{HEAD}{name}": one for name, one in head.items()}, folder / "model.safetensors")

@@ -60,8 +60,8 @@ def test_prefix_hits_chunk_tails_and_preemptions(
 
 @pytest.mark.parametrize("decode", [Policy.Disabled, Policy.Full])
 def test_drafts_are_those_of_the_published_code(started: Start, tmp_path: Path, decode: Policy) -> None:
-    """Of a model of three layers, over true states of what was verified, and over own predictions behind them."""
-    folder = write_mimo(tmp_path, layers=3)
+    """Of a model of three layers whose states it sees, over those of what was verified and over own predictions."""
+    folder = write_mimo(tmp_path, layers=3, seen=0.3)
     runner = started(Policy.Breakable, decode, folder=folder, **MTP)
     assert runner.report.drafts is not None
     assert runner.report.drafts.model is None

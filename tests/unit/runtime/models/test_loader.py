@@ -80,6 +80,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: edit(folder, quantization_config={"quant_method": "awq"}),
         "quantization_config of 'awq' is not built",
     ),
+    "integers that config.json does not speak of": (
+        lambda folder: rewrite(folder, lambda tensors: tensors.update({NORM: tensors[NORM].to(torch.int8)})),
+        f"{NORM} is int8, where config.json says plain numbers; take the model's 16-bit weights",
+    ),
     "packed weights that config.json does not speak of": (
         lambda folder: rewrite(folder, lambda tensors: tensors.update({"model.norm.qweight": torch.zeros(2)})),
         r"qweight is of weights in another form than config.json says \(INT4 or INT8 by GPTQ or AWQ\); take the",
