@@ -37,6 +37,7 @@ WHOLE: dict[str, Any] = {
 """Valid objects to vary one field of, where the required fields alone are not one."""
 
 BESIDE: dict[str, Any] = {
+    "spec.engine.sleepAfter": {"sleep": True},
     "spec.engine.speculative.draftModel": {"method": "Eagle"},
     "spec.model.cache": {"uri": "hf://org/name"},
     "spec.model.secretRef": {"uri": "hf://org/name", "cache": {"size": "1Gi"}},

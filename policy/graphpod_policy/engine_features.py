@@ -135,7 +135,7 @@ FEATURES: tuple[Feature, ...] = (
         instead="use one of Auto, Torch, FlashInfer, Fa3",
     ),
     Feature("whole-model compile", "spec.engine.fullCompile", False, lambda f: f.full_compile),
-    Feature("sleep", "spec.engine.sleep", False, lambda f: f.sleep, in_engine=True),
+    Feature("sleep", "spec.engine.sleep", True, lambda f: f.sleep),
     Feature("data-parallel attention", "spec.parallelism.data", False, lambda f: f.data > 1 and f.data),
     Feature("expert parallelism", "spec.parallelism.expert", False, lambda f: f.expert > 1 and f.expert),
     Feature("expert exchange", "spec.parallelism.allToAll", False, lambda f: f.all_to_all),

@@ -19,7 +19,7 @@ class VllmMetric:
 
     `fixed` are labels with constant values. `split` is one label that our series have too: vLLM's name and ours, and
     vLLM's value for each of ours; series with another value of ours are left out, those that become one are added up.
-    `sums`: a counter, of what our histogram has observed in total.
+    `sums`: a counter, of what our histogram has observed in total. `negated`: 1 where ours is 0 or has no series.
     """
 
     name: str
@@ -29,6 +29,7 @@ class VllmMetric:
     values: Mapping[str, str] = field(default_factory=dict)
     constant: float = 0
     sums: bool = False
+    negated: bool = False
 
 
 _FINISHED = {"stop": "stop", "length": "length", "abort": "abort", "slow_reader": "abort", "error": "error"}
@@ -44,8 +45,8 @@ VLLM_METRICS: tuple[VllmMetric, ...] = (
     VllmMetric("num_requests_waiting", "graphpod_requests_waiting"),
     VllmMetric("num_requests_waiting_by_reason", "graphpod_requests_waiting", (("reason", "capacity"),)),
     VllmMetric("num_requests_waiting_by_reason", None, (("reason", "deferred"),)),
-    VllmMetric("engine_sleep_state", None, (("sleep_state", "awake"),), constant=1),
-    VllmMetric("engine_sleep_state", None, (("sleep_state", "weights_offloaded"),)),
+    VllmMetric("engine_sleep_state", "graphpod_asleep", (("sleep_state", "awake"),), negated=True),
+    VllmMetric("engine_sleep_state", "graphpod_asleep", (("sleep_state", "weights_offloaded"),)),
     VllmMetric("engine_sleep_state", None, (("sleep_state", "discard_all"),)),
     VllmMetric("kv_cache_usage_perc", "graphpod_kv_cache_usage_ratio"),
     VllmMetric("prefix_cache_queries_total", "graphpod_prefix_cache_queried_tokens_total"),

@@ -215,6 +215,14 @@ class HttpLimits(ApiModel):
 class Engine(ApiModel):
     """How the engine runs."""
 
+    RULES = (
+        ValidationRule(
+            "!has(self.sleepAfter) || (has(self.sleep) && self.sleep)",
+            "engine.sleepAfter needs engine.sleep: true",
+            lambda engine: engine.sleep or engine.sleep_after is None,
+        ),
+    )
+
     image: str | None = Field(
         None,
         min_length=1,
@@ -353,8 +361,14 @@ class Engine(ApiModel):
     )
     sleep: Boolean = Field(
         False,
-        description="Move weights and cache off the device while there are no requests, and back to the same "
-        "addresses. Default: false.",
+        description="Weights and KV cache can leave the device, and come back to the same addresses: by sleepAfter, or "
+        "by POST /sleep and /wake of a pod's admin port. Default: false.",
+    )
+    sleep_after: Annotated[Duration, lasting("1s", "168h")] | None = Field(
+        None,
+        description="Time without requests (90s, 10m) after which a pod's weights and KV cache leave the device, in "
+        "whole seconds. The pod stays Ready; its next request waits until they are back. Needs sleep: true. Default: "
+        "never.",
     )
     speculative: Speculative | None = Field(None, description="Speculative decoding. Default: off.")
     host_cache: HostCache | None = Field(

@@ -151,6 +151,7 @@ def _vllm_rows() -> Iterable[tuple[str, str, str]]:
     for row in VLLM_METRICS:
         labels = [f"{name}={value}" for name, value in row.fixed] + ([row.split[0]] if row.split is not None else [])
         restates = f"`{row.source}`" if row.source is not None else f"nothing: always {row.constant:g}"
+        restates = f"1 less {restates}" if row.negated else restates
         yield f"`{PREFIX}{row.name}`", ", ".join(labels), restates
     yield f"`{PREFIX}{CACHE_CONFIG}`", "block_size, num_gpu_blocks, …", "`graphpod_kv_cache_info` and capacity"
 

@@ -70,6 +70,7 @@ def features(spec: Spec) -> Features:
         full_compile=engine.full_compile,
         deterministic=engine.deterministic,
         sleep=engine.sleep,
+        sleep_after_seconds=None if engine.sleep_after is None else math.ceil(duration.seconds(engine.sleep_after)),
         role=spec.role,
     )
 

@@ -200,7 +200,7 @@ def test_a_model_whose_layers_are_not_all_found_runs_eagerly():
         (Features(speculative=SpeculativeMethod.Ngram, speculative_topk=2), "spec.engine.speculative.topk"),
         (Features(cpu_offload_bytes=1), "spec.engine.cpuOffload"),
         (Features(nodes=2), "spec.parallelism.nodes"),
-        (Features(sleep=True), "spec.engine.sleep"),
+        (Features(deterministic=True), "spec.engine.deterministic"),
     ],
 )
 def test_a_feature_that_is_not_built_is_named_by_its_field(features: Features, field: str):

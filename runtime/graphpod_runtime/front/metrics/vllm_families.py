@@ -44,7 +44,8 @@ def _values(row: VllmMetric, samples: Samples) -> dict[tuple[str, ...], float]:
     if row.source is None:
         return {fixed: row.constant}
     if row.split is None:
-        return {fixed: sum(sample.value for sample in samples.get(row.source, ()))}
+        total = sum(sample.value for sample in samples.get(row.source, ()))
+        return {fixed: 1 - total if row.negated else total}
     found: dict[tuple[str, ...], float] = {(value,): 0.0 for value in row.values.values()}
     for sample in samples.get(row.source, ()):
         if (value := row.values.get(sample.labels[row.split[1]])) is not None:

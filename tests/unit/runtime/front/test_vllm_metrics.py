@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample as Exposed
 
@@ -10,6 +11,7 @@ from graphpod_policy.metrics import BY_NAME, Kind
 from graphpod_policy.vllm_metrics import PREFIX, VLLM_METRICS
 from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
 from graphpod_runtime.front.status import Status
+from graphpod_runtime.wire.counters import Sample
 from graphpod_runtime.wire.messages import FinishReason
 
 from .conftest import Front, engine_json
@@ -99,3 +101,15 @@ def test_a_request_that_the_server_gave_up_counts_as_aborted_and_a_refused_one_a
     assert success == {"stop": 0, "length": 0, "abort": 2, "error": 0}
     assert [sample.value for sample in found[PREFIX + "admission_rejections_total"]] == [1]
     assert PREFIX + "cache_config_info" not in found, "nothing is known of the cache yet"
+
+
+@pytest.mark.parametrize("asleep", [None, 0.0, 1.0])
+def test_an_engine_is_awake_or_its_weights_are_away(asleep: float | None, tmp_path: Path) -> None:
+    """One that cannot sleep has no series of ours."""
+    subject = Exporter(FrontMetrics("echo"), Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid"), True)
+    if asleep is not None:
+        subject.update([Sample("graphpod_asleep", {}, asleep)])
+    found = exposed(subject.render()[0].decode())[f"{PREFIX}engine_sleep_state"]
+    states = {one.labels["sleep_state"]: one.value for one in found}
+    away = asleep or 0.0
+    assert states == {"awake": 1 - away, "weights_offloaded": away, "discard_all": 0}
