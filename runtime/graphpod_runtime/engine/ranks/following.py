@@ -55,9 +55,11 @@ class Following:
                 tuple(Chunk(one, row.start, row.end) for one, row in zip(sequences, order.rows, strict=True))
             )
         self._runner.pages.unclean.update(order.unclean)
+        if isinstance(self._runner, StageRunner):
+            self._runner.answer = order.answer
         flight = self._runner.launch(batch, order.given)
         if isinstance(self._runner, StageRunner):
-            self._runner.follow(batch, flight, tokens_alone=order.tokens_alone)
+            self._runner.follow(flight)
         if isinstance(batch, DraftBatch):
             launched(batch)
         else:

@@ -11,6 +11,7 @@ from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.engine.forward.pass_in_flight import PassInFlight
 from graphpod_runtime.engine.ranks.messages import Drafts, Land, Launch, Row
 from graphpod_runtime.engine.ranks.others import Others
+from graphpod_runtime.engine.ranks.pass_answers import PassAnswer
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
 from graphpod_runtime.engine.schedule.drafting import DraftBatch
@@ -45,7 +46,9 @@ class LaunchOrders:
     _known: dict[Sequence, _Known] = field(default_factory=dict)
     _numbers: int = 0
 
-    def of(self, batch: Batch, given: List[int] | None, unclean: set[int], *, tokens_alone: bool = False) -> Launch:
+    def of(
+        self, batch: Batch, given: List[int] | None, unclean: set[int], answer: PassAnswer = PassAnswer.Nothing
+    ) -> Launch:
         """What they need to launch `batch`."""
         forgotten: list[int] = []
         if isinstance(batch, DecodeBatch):
@@ -60,7 +63,7 @@ class LaunchOrders:
         rows = [self._row(*entry, decode=decode) for entry in entries]
         drafts = Drafts(list(batch.widths), list(batch.rooms)) if isinstance(batch, DraftBatch) else None
         kept = None if given is None else list(given)
-        return Launch(decode, rows, sorted(unclean), kept, forgotten, drafts, tokens_alone)
+        return Launch(decode, rows, sorted(unclean), kept, forgotten, drafts, answer)
 
     def _row(self, sequence: Sequence, start: int, end: int, *, decode: bool) -> Row:
         known = self._known.get(sequence)
@@ -92,6 +95,9 @@ class LaunchOrders:
 class LeadingRunner(Runner):
     """The runner of the first rank."""
 
+    answer = PassAnswer.Nothing
+    """Of the last stage of a pipeline to the pass that is launched next."""
+
     def __init__(
         self, config: EngineConfig, report: Callable[[Report], None], started_at: float | None, others: Others
     ) -> None:
@@ -114,8 +120,7 @@ class LeadingRunner(Runner):
 
     def launch(self, batch: Batch, given: List[int] | None = None) -> PassInFlight:
         with self._naming():
-            alone = self._tokens_alone(batch)
-            self._others.send(self._orders.of(batch, given, self.pages.unclean, tokens_alone=alone))
+            self._others.send(self._orders.of(batch, given, self.pages.unclean, self.answer))
             return super().launch(batch, given)
 
     def choose(self, flight: PassInFlight) -> None:
@@ -126,10 +131,6 @@ class LeadingRunner(Runner):
         with self._naming():
             self._others.send(Land())
             return super().land(flight)
-
-    def _tokens_alone(self, batch: Batch) -> bool:
-        """As `Launch.tokens_alone`: this rank has the logits itself."""
-        return False
 
     @contextmanager
     def _naming(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from graphpod_runtime.engine.ranks.pass_answers import PassAnswer
 from graphpod_runtime.wire.messages import Fatal, Heartbeat, Pooling
 
 
@@ -50,8 +51,8 @@ class Launch(msgspec.Struct, frozen=True, tag=True):
     forgotten: list[int]
     """Numbers that may be given to others."""
     drafts: Drafts | None = None
-    tokens_alone: bool = False
-    """Of a pipeline: the first rank needs no logits of it, but the likeliest tokens."""
+    answer: PassAnswer = PassAnswer.Nothing
+    """Of the last stage of a pipeline."""
 
 
 class Choose(msgspec.Struct, frozen=True, tag=True):

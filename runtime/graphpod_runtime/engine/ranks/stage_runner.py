@@ -18,9 +18,9 @@ from graphpod_runtime.engine.forward.pass_in_flight import Forwarded, Moment, Pa
 from graphpod_runtime.engine.forward.sampling.sampler import greedy
 from graphpod_runtime.engine.ranks.leading import LeadingRunner
 from graphpod_runtime.engine.ranks.messages import Choose
+from graphpod_runtime.engine.ranks.pass_answers import PassAnswer, answer_of, ends_of, yielding
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
-from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
 from graphpod_runtime.models.stage import StageModel
 from graphpod_runtime.ranks.pipeline import Pipeline
 
@@ -29,6 +29,8 @@ class StageRunner(Runner):
     """Of a rank of any stage."""
 
     _defers = True
+    answer = PassAnswer.Nothing
+    """To the pass that is launched next, or was launched last."""
 
     @property
     def pipeline(self) -> Pipeline:
@@ -42,18 +44,20 @@ class StageRunner(Runner):
 
     def launch(self, batch: Batch, given: List[int] | None = None) -> PassInFlight:
         """As `Runner.launch`, its tokens not chosen."""
-        self._model.exchanges = scores(batch)
+        self._model.exchanges = self.answer is PassAnswer.Within
         try:
             return super().launch(batch, given)
         finally:
             self._model.exchanges = False
 
-    def follow(self, batch: Batch, flight: PassInFlight, *, tokens_alone: bool) -> None:
+    def follow(self, flight: PassInFlight) -> None:
         """What comes behind a pass at a rank that is not the first: the last stage answers. The other ranks of the
         first stage choose when the first rank does."""
         here = self.pipeline.position
-        if here.ends and flight.undecided is not None and flight.undecided.entries and not scores(batch):
-            self.pipeline.answer(flight.undecided.chosen if tokens_alone else flight.undecided.logits)
+        if here.ends and self.answer in (PassAnswer.Tokens, PassAnswer.Logits):
+            assert flight.undecided is not None, "a stage's tokens are chosen later"
+            tokens = self.answer is PassAnswer.Tokens
+            self.pipeline.answer(flight.undecided.chosen if tokens else flight.undecided.logits)
         if not here.begins:
             self.choose(flight)
 
@@ -74,40 +78,22 @@ class StageRunner(Runner):
         return results, ran
 
 
-def scores(batch: Batch) -> bool:
-    """Whether the first rank takes more of `batch` than what its tokens are chosen from."""
-    return isinstance(batch, PrefillBatch) and (batch.scores_prompt or batch.pools)
-
-
-def yielding(batch: Batch) -> tuple[Sequence, ...]:
-    """The sequences that get a token of `batch`."""
-    if isinstance(batch, DecodeBatch):
-        return batch.sequences
-    return tuple(chunk.sequence for chunk in batch.chunks if chunk.last)
-
-
-def ends_of(batch: Batch) -> List[int]:
-    """The tokens of each of these that the pass has read."""
-    if isinstance(batch, DecodeBatch):
-        return batch.ends
-    return [chunk.end for chunk in batch.chunks if chunk.last]
-
-
 class FirstStage(LeadingRunner, StageRunner):
     """Of the first rank."""
 
     def start(self) -> None:
         super().start()
-        self._unanswered: deque[tuple[Batch, PassInFlight]] = deque()
+        self._unanswered: deque[tuple[Batch, PassInFlight, PassAnswer]] = deque()
 
     def launch(self, batch: Batch, given: List[int] | None = None) -> PassInFlight:
+        self.answer = answer_of(batch)
         with self._naming():
             self._take_answers(self._before(batch))
         flight = super().launch(batch, given)
         assert flight.undecided is not None, "a stage's tokens are chosen later"
         flight.undecided = _kept(flight.undecided)
-        self._unanswered.append((batch, flight))
-        if scores(batch):
+        self._unanswered.append((batch, flight, self.answer))
+        if self.answer is PassAnswer.Within:
             self._take_answers(1)
         return flight
 
@@ -120,23 +106,14 @@ class FirstStage(LeadingRunner, StageRunner):
                 self._take_answers(1)
         return super().land(flight)
 
-    def _tokens_alone(self, batch: Batch) -> bool:
-        return all(
-            one.sampling.greedy
-            and not one.sampling.processing.changes
-            and one.grammar is None
-            and one.wants.answer is None
-            for one in yielding(batch)
-        )
-
     def _before(self, batch: Batch) -> int:
         """How many passes must have their tokens before `batch` is launched: it goes on from these, or its own answers
         come while it is launched."""
-        if scores(batch):
+        if self.answer is PassAnswer.Within:
             return len(self._unanswered)
         entries = batch.sequences if isinstance(batch, DecodeBatch) else [chunk.sequence for chunk in batch.chunks]
         wanted, count = set(entries), 0
-        for place, (earlier, _) in enumerate(self._unanswered, 1):
+        for place, (earlier, _, _) in enumerate(self._unanswered, 1):
             if not wanted.isdisjoint(yielding(earlier)):
                 count = place
         return count
@@ -144,17 +121,17 @@ class FirstStage(LeadingRunner, StageRunner):
     def _take_answers(self, count: int) -> None:
         """Of the first `count` passes without; launches what chooses their tokens."""
         for _ in range(count):
-            batch, flight = self._unanswered.popleft()
+            batch, flight, answer = self._unanswered.popleft()
             assert flight.undecided is not None, "answers come once"
-            if yielding(batch) and not scores(batch):
-                flight.undecided = self._answered(flight.undecided, tokens_alone=self._tokens_alone(batch))
+            if answer in (PassAnswer.Tokens, PassAnswer.Logits):
+                flight.undecided = self._answered(flight.undecided, answer)
             if self.pipeline.position.tensor > 1:
                 self._others.send(Choose())
             self.choose_behind(batch, flight)
 
-    def _answered(self, forwarded: Forwarded, *, tokens_alone: bool) -> Forwarded:
+    def _answered(self, forwarded: Forwarded, answer: PassAnswer) -> Forwarded:
         """With the last stage's answer."""
-        if tokens_alone:
+        if answer is PassAnswer.Tokens:
             chosen = torch.zeros_like(forwarded.chosen)
             self.pipeline.take_answer(chosen)
             return replace(forwarded, chosen=chosen)

@@ -14,16 +14,20 @@ from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords
-from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.ranks.pass_answers import PassAnswer, answer_of
+from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch, Yielded
 from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.micro_batches import micro_batch
+from graphpod_runtime.engine.schedule.pooled import Pooled
+from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
-from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.models import loader
 from graphpod_runtime.models.decoder import Decoder
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.ranks.pipeline import Pipeline, Position
+from graphpod_runtime.wire.messages import Pooling
 from tests.unit.runtime.conftest import write_family, write_llama
 
 TWO = 2
@@ -111,6 +115,23 @@ def sequence(name: str, at: int = 0, *, flying: bool = False) -> Sequence:
     one = Sequence(name, [1, 2], 2, 8, decoded_at=at)
     one.launched, one.computed = 2, 1 if flying else 2
     return one
+
+
+def test_an_answer_is_decided_by_how_requests_choose() -> None:
+    greedy, drawn, scored, pooled = (Sequence(name, [1, 2], 2, 8) for name in "abcd")
+    drawn.sampling = Sampling(0.8)
+    scored.wants = LogprobRequest(prompt=0)
+    pooled.pooled = Pooled(Pooling.Mean)
+    for batch, wanted in (
+        (PrefillBatch((Chunk(greedy, 0, 1),)), PassAnswer.Nothing),
+        (PrefillBatch((Chunk(greedy, 0, 2),)), PassAnswer.Tokens),
+        (PrefillBatch((Chunk(greedy, 0, 2), Chunk(drawn, 0, 2))), PassAnswer.Logits),
+        (PrefillBatch((Chunk(greedy, 0, 2), Chunk(scored, 0, 1))), PassAnswer.Within),
+        (PrefillBatch((Chunk(pooled, 0, 1),)), PassAnswer.Within),
+        (DecodeBatch((greedy,)), PassAnswer.Tokens),
+        (DecodeBatch((greedy, drawn)), PassAnswer.Logits),
+    ):
+        assert answer_of(batch) is wanted
 
 
 def test_sequences_decode_in_as_many_batches_as_there_are_stages() -> None:
