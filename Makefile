@@ -41,7 +41,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: eagle-head help demo demo-down test check lint truth truth-ranks ranks samples families schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic ranks-node gpus-node monitoring boards sources alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: eagle-head help demo demo-down test check lint truth truth-ranks ranks samples families support-matrix schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic ranks-node gpus-node monitoring boards sources alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -91,6 +91,10 @@ truth-ranks: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy over N r
 
 samples: venv tools ## in full what `make test` runs a sample of: prompts, requests, FP8 weights, killed testbeds
 	@$(RUN) -m pytest -q -m 'slow and not gpu' tests/unit tests/e2e/test_truth.py tests/e2e/test_testbed.py
+
+# Goes on where it was ended. A part, or all again: make support-matrix SUPPORT='--only GlmForCausalLM', SUPPORT=--again
+support-matrix: venv ## families by graph policy and number format, each cell from a run; table in docs/reference
+	@$(RUN) -m truth.support $(SUPPORT)
 
 # Goes on where it was ended. A part, or all again: make families FAMILIES='--only phi3 gpt2', FAMILIES=--again
 families: venv ## every causal model type of transformers through the engine, equal to transformers; table in docs/reference

@@ -322,7 +322,7 @@ def _verdict(difference: Difference, near: float, wrong: str | None) -> tuple[Ou
     if difference.wrong:
         text = f"{difference.wrong} of {difference.tokens} tokens are not eager's"
         return Outcome.Failed, f"{text}; {difference.first}" if difference.first else text
-    if difference.worst >= near:
+    if difference.worst and difference.worst >= near:
         return Outcome.Failed, f"a log-probability differs by {difference.worst:.2g} from eager's, {near:.2g} allowed"
     return Outcome.Passed, ""
 

@@ -62,16 +62,14 @@ def assembled(config: Any, dtype: torch.dtype) -> Any:
     interface.register()
     register_experts()
     try:
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(
-                config, dtype=dtype, attn_implementation=interface.NAME, experts_implementation=EXPERTS
-            )
-    except KeyError as error:
-        if error.args != (interface.NAME,):
-            raise
-        raise FamilyUnsupported(
-            Lack.NoAttention, f"{config.model_type} has attention of its own, not through transformers' interface"
-        ) from error
+        try:
+            model = _built(config, dtype, interface.NAME)
+        except KeyError as error:
+            if error.args != (interface.NAME,):
+                raise
+            # Its classes of attention have names: one that is written out may be read, and masks are ours.
+            model = _built(config, dtype, "eager")
+            interface.attend_by(model, interface.NAME)
     except Exception as error:
         raise FamilyUnsupported(
             Lack.Config,
@@ -82,6 +80,13 @@ def assembled(config: Any, dtype: torch.dtype) -> Any:
             # It reads token ids on the host, to warn of padding that no pass here has.
             module.warn_if_padding_and_no_attention_mask = _no_warning
     return model.eval().requires_grad_(False)
+
+
+def _built(config: Any, dtype: torch.dtype, attention: str) -> Any:
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(
+            config, dtype=dtype, attn_implementation=attention, experts_implementation=EXPERTS
+        )
 
 
 def _no_warning(*_: Any) -> None:

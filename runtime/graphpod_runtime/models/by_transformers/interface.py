@@ -8,10 +8,11 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import masking_utils
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 
 from graphpod_runtime.models.by_transformers.attention_call import AttentionCall
 from graphpod_runtime.models.by_transformers.masks import Masks
+from graphpod_runtime.models.by_transformers.own_attention import OwnAttention
 
 NAME = "graphpod"
 """Of our attention among theirs."""
@@ -42,17 +43,31 @@ class _Pass:
         self.calls += 1
         return self._on_call(self.calls - 1, call, q, k, v)
 
-    def mask(self, function: Callable[..., Tensor]) -> Tensor:
+    def mask(self, function: Callable[..., Tensor], rows: tuple[int, int]) -> Tensor:
         self.masks += 1
-        return self._masks.marker(self.masks - 1, function)
+        # As large as a mask: some layers look.
+        return self._masks.marker(self.masks - 1, function).expand(1, 1, *rows)
 
 
 @contextmanager
-def passing(masks: Masks, on_call: OnCall) -> Iterator[None]:
+def reading_own(module: nn.Module) -> Iterator[None]:
+    """What `module` writes out as attention is a call of the pass that runs."""
+    running = _current.passing
+    assert running is not None, "a module was called outside of a pass"
+
+    def attended(q: Tensor, k: Tensor, v: Tensor, mask: Any, scale: float) -> Tensor:
+        return running.attend(module, q, k, v, mask, {"scaling": scale})
+
+    with OwnAttention(attended):
+        yield
+
+
+@contextmanager
+def passing(masks: Masks, on_call: OnCall) -> Iterator[_Pass]:
     """Modules that run in here call attention by `on_call`."""
     before, _current.passing = _current.passing, _Pass(masks, on_call)
     try:
-        yield
+        yield _current.passing
     finally:
         _current.passing = before
 
@@ -64,9 +79,17 @@ def _attention(
     return _current.passing.attend(module, query, key, value, attention_mask, given), None
 
 
-def _mask(*, mask_function: Callable[..., Tensor], **_: Any) -> Tensor:
+def _mask(*, mask_function: Callable[..., Tensor], q_length: int, kv_length: int, **_: Any) -> Tensor:
     assert _current.passing is not None, "a module was called outside of a pass"
-    return _current.passing.mask(mask_function)
+    return _current.passing.mask(mask_function, (q_length, kv_length))
+
+
+def attend_by(whole: Any, name: str) -> None:
+    """Modules of `whole`, whose attention is its own, make masks for attention of this name. transformers' own setter
+    leaves such models as they are."""
+    for module in whole.modules():
+        if isinstance(module, PreTrainedModel):
+            module.config._attn_implementation = name
 
 
 def register() -> None:

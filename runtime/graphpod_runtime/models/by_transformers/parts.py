@@ -6,7 +6,7 @@ forward, with a decoder that returns given states; nothing of a family is writte
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -28,7 +28,9 @@ class Parts:
     def __init__(self, whole: Any) -> None:
         self.whole: nn.Module = whole
         self._rotary = Rotary(whole)
-        self.decoder: nn.Module = _decoder_of(whole)
+        self.decoder, called = _decoder_of(whole)
+        self._own = not called
+        """Whether layers call no attention: they may have written it out."""
         self._result: type[Any] | None = None
         """What the decoder returns."""
         self.positions = Positions(self.decoder)
@@ -36,7 +38,8 @@ class Parts:
 
     def hidden(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """[rows] and [rows] -> what the head takes, [rows, hidden]."""
-        with self.positions.arguments(tokens, positions) as arguments:
+        own = interface.reading_own(self.decoder) if self._own else nullcontext()
+        with self.positions.arguments(tokens, positions) as arguments, own:
             result = self.decoder(input_ids=tokens[None], **arguments)
         self._result = type(result)
         if not isinstance(getattr(result, "last_hidden_state", None), Tensor):
@@ -48,13 +51,14 @@ class Parts:
     def as_transformers_has_it(self) -> Iterator[None]:
         """The model computes attention, experts and rotary positions by transformers' own code."""
         whole: Any = self.whole
-        whole.set_attn_implementation("eager")
+        attend_by = interface.attend_by if self._own else type(whole).set_attn_implementation
+        attend_by(whole, "eager")
         whole.set_experts_implementation("eager")
         try:
             with self._rotary.growing():
                 yield
         finally:
-            whole.set_attn_implementation(interface.NAME)
+            attend_by(whole, interface.NAME)
             whole.set_experts_implementation(EXPERTS)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -86,8 +90,9 @@ class Parts:
                 self.decoder.forward = own
 
 
-def _decoder_of(whole: Any) -> nn.Module:
-    """The outermost part of `whole` that takes token ids when a token passes. FamilyUnsupported where none does."""
+def _decoder_of(whole: Any) -> tuple[nn.Module, int]:
+    """The outermost part of `whole` that takes token ids when a token passes, and how often attention is called then.
+    FamilyUnsupported where none does."""
     called: list[nn.Module] = []
     parts = [
         part
@@ -99,20 +104,22 @@ def _decoder_of(whole: Any) -> nn.Module:
     handles = [part.register_forward_pre_hook(lambda module, _: called.append(module)) for part in parts]
     try:
         tokens = torch.zeros((1, 1), dtype=torch.int64, device=whole.device)
-        _alone(whole, Lack.Config, lambda: whole(input_ids=tokens, use_cache=False))
+        calls = _alone(whole, Lack.Config, lambda: whole(input_ids=tokens, use_cache=False))
     finally:
         for handle in handles:
             handle.remove()
     if not called:
         raise FamilyUnsupported(Lack.Head, f"{type(whole).__name__} has no decoder apart from its head")
-    return called[0]
+    return called[0], calls
 
 
-def _alone(whole: Any, lack: Lack, run: Callable[[], object]) -> None:
-    """A call of a part of `whole` apart from any text. FamilyUnsupported, of `lack`, where it fails."""
+def _alone(whole: Any, lack: Lack, run: Callable[[], object]) -> int:
+    """A call of a part of `whole` apart from any text, and how often it calls attention. FamilyUnsupported, of `lack`,
+    where it fails."""
     try:
-        with interface.passing(Masks(whole.device, positions=2), own_rows), torch.no_grad():
+        with interface.passing(Masks(whole.device, positions=2), own_rows) as passed, torch.no_grad():
             run()
+        return passed.calls
     except FamilyUnsupported:
         raise
     except Exception as error:

@@ -74,7 +74,7 @@ def refused(folder: Path, kind: type[Exception] = ModelUnsupported, length: int 
         ("mamba", {}, "calls no attention through transformers' interface"),
         ("bert", {"is_decoder": False}, "attends by a mask that is not causal"),
         ("llama4_text", {"attention_chunk_size": 16}, "cuts a text into chunks"),
-        ("falcon", {}, "has attention of its own"),
+        ("gpt_neo", {}, "its own attention calls where of its scores"),
     ],
 )
 def test_what_cannot_be_computed_is_refused_by_name(
