@@ -68,6 +68,15 @@ class Mixture(NamedTuple):
     """Groups of a token, those of the largest scores: others' experts are not chosen."""
     wide_scores: bool = False
     """Whether scores are computed in single precision."""
+    first: int = 0
+    """The first expert that a rank has."""
+    own: int = 0
+    """Experts that a rank has, from its first on; 0: it has all, or columns of all."""
+
+    @property
+    def held(self) -> range:
+        """The experts that have matrices."""
+        return range(self.first, self.first + (self.own or self.experts))
 
     def staged(self, first: int, end: int) -> "Mixture":
         """That of the layers [first, end), counted from `first`."""
@@ -76,6 +85,11 @@ class Mixture(NamedTuple):
     def split(self, ranks: int) -> "Mixture":
         """A rank's share of the columns of every expert, which must divide."""
         return self._replace(width=self.width // ranks, shared=self.shared // ranks)
+
+    def spread(self, rank: int, ranks: int) -> "Mixture":
+        """The share of `rank` of the experts, which must divide; of the one of every token its columns."""
+        own = self.experts // ranks
+        return self._replace(first=rank * own, own=own, shared=self.shared // ranks)
 
 
 def mixture_of(fields: MixtureFields | None, config: Mapping[str, Any]) -> Mixture | None:

@@ -47,7 +47,12 @@ def indivisible(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obst
         for count, name, parts, size in (
             (model.heads, "attention heads", "tensor", spread.tensor),
             (model.intermediate if model.dense_layers else 0, "columns of an MLP", "tensor", spread.tensor),
-            (model.expert_intermediate or 0, "columns of an expert", "tensor", spread.tensor),
+            (
+                0 if spread.expert > 1 else model.expert_intermediate or 0,
+                "columns of an expert",
+                "tensor",
+                spread.tensor,
+            ),
             (model.shared_intermediate, "columns of the expert of every token", "tensor", spread.tensor),
             (model.vocab, "tokens of the vocabulary", "tensor", spread.tensor),
             (model.experts, "experts", "expert", spread.expert),
@@ -83,7 +88,7 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
     """What several ranks do not have yet."""
     features = config.features
     row = None if model is None else ARCHITECTURES.get(model.architecture)
-    if features.ranks == 1:
+    if features.ranks == features.expert == 1:
         return
     each = ("tensor", features.tensor), ("pipeline", features.pipeline)
     spread = {f"spec.parallelism.{name}": count for name, count in each if count > 1}
@@ -112,6 +117,13 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
                 f"{field}: {what} with {several} is not built in this version",
                 f"{instead}, or set {alone}",
             )
+    if features.expert not in (1, features.tensor):
+        yield Obstacle.of(
+            ExitCode.FeatureNotBuilt,
+            f"spec.parallelism.expert: {features.expert} with spec.parallelism.tensor {features.tensor} is not built "
+            "in this version: the ranks that share each layer share its experts",
+            f"set spec.parallelism.expert: {features.tensor}, or 1",
+        )
     if row is not None and not row.divides and features.tensor > 1:
         what = "a family whose checkpoints fuse, reorder or normalise several heads together"
         yield Obstacle.of(

@@ -56,6 +56,7 @@ class AsyncEngine:
         prefill_budget: int | None = None,
         tensor_parallel: int = 1,
         pipeline_parallel: int = 1,
+        expert_parallel: int = 1,
     ) -> None:
         """Reads the folder; `start` does the rest. Arguments and errors are those of Engine."""
         self._settings = Settings.of(
@@ -65,6 +66,7 @@ class AsyncEngine:
             drafts_max_batch=drafts_max_batch, host_cache=host_cache, prefill_budget=prefill_budget,
             tensor_parallel=tensor_parallel,
             pipeline_parallel=pipeline_parallel,
+            expert_parallel=expert_parallel,
         )  # fmt: skip
         self._requests: ThreadEngine | None = None
         self._ownership: Ownership | None = None

@@ -56,13 +56,15 @@ class Engine:
         prefill_budget: int | None = None,
         tensor_parallel: int = 1,
         pipeline_parallel: int = 1,
+        expert_parallel: int = 1,
         report: Callable[[Report], None] | None = None,
     ) -> None:
         """Loads, captures and checks; returns when Ready. `model` is a folder, `max_model_len` tokens, `max_batch`
         sequences; `quantization` is what plain weights become; with `speculative`, `draft_tokens` follow each token in
         batches of up to `drafts_max_batch`, and `draft_model` is the folder of a DraftModel; `host_cache` is bytes of
         host memory for KV pages, `prefill_budget` tokens of a prefill pass between two decode steps;
-        `tensor_parallel` GPUs share each layer, `pipeline_parallel` stages the layers. Or `config` says all of it.
+        `tensor_parallel` GPUs share each layer, and with as many of `expert_parallel` its experts,
+        `pipeline_parallel` stages the layers. Or `config` says all of it.
 
         ValueError for arguments that contradict each other, LocalError, TokenizerInvalid or DefaultsInvalid for what is
         wrong with the folder, StartFailure for a start that fails.
@@ -75,7 +77,7 @@ class Engine:
             max_model_len=max_model_len, max_batch=max_batch, prefill=prefill, decode=decode, speculative=speculative,
             draft_tokens=draft_tokens, draft_model=draft_model,
             drafts_max_batch=drafts_max_batch, host_cache=host_cache, prefill_budget=prefill_budget,
-            tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel,
+            tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel, expert_parallel=expert_parallel,
         )  # fmt: skip
         self._closed = False
         self._ownership = Ownership.of_callers_thread()

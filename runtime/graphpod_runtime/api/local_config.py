@@ -63,6 +63,7 @@ class LocalOptions:
     """Bytes."""
     tensor_parallel: int = 1
     """Ranks of a stage."""
+    expert_parallel: int = 1
     pipeline_parallel: int = 1
     """Stages."""
     sleep: bool = False
@@ -89,6 +90,7 @@ class LocalOptions:
             drafts_max_batch=options.drafts_max_batch,
             host_cache=options.host_cache,
             tensor_parallel=options.tensor_parallel,
+            expert_parallel=options.expert_parallel,
             pipeline_parallel=options.pipeline_parallel,
             sleep=getattr(options, "sleep", False),
             sleep_after=getattr(options, "sleep_after", None),
@@ -175,6 +177,13 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             help="GPUs that share the model, each with a part of every layer; on a CPU processes; default: 1",
         ),
         parser.add_argument(
+            "--expert-parallel",
+            type=number(int, 1, 64),
+            default=1,
+            metavar="RANKS",
+            help="as many as --tensor-parallel: its ranks share the experts, not the columns of each; default: 1",
+        ),
+        parser.add_argument(
             "--pipeline-parallel",
             type=number(int, 1, 64),
             default=1,
@@ -208,6 +217,7 @@ def local_config(
         device=device,
         gpus=options.tensor_parallel * options.pipeline_parallel if device is Device.Cuda else 0,
         tensor=options.tensor_parallel,
+        expert=options.expert_parallel,
         pipeline=options.pipeline_parallel,
         max_model_len=options.max_model_len,
         max_batch=options.max_batch,

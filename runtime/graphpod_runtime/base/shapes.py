@@ -139,15 +139,17 @@ class ModelShape:
             stage=Stage(self, index, count, first),
         )
 
-    def split(self, rank: int, ranks: int) -> "ModelShape":
+    def split(self, rank: int, ranks: int, experts: bool = False) -> "ModelShape":
         """The part of `rank`, which has its share of heads and of the columns of MLPs and experts. Ranks share a
-        key-value head where there are fewer of these. All of it must divide."""
+        key-value head where there are fewer of these. All of it must divide. `experts`: it has whole experts, a share
+        of them."""
+        mixture = self.mixture and (self.mixture.spread(rank, ranks) if experts else self.mixture.split(ranks))
         return replace(
             self,
             heads=self.heads // ranks,
             kv_heads=max(1, self.kv_heads // ranks),
             intermediate=self.intermediate // ranks,
-            mixture=self.mixture and self.mixture.split(ranks),
+            mixture=mixture,
             part=Part(self, rank, ranks),
         )
 

@@ -108,8 +108,9 @@ def _mlp(layer: DecoderLayer) -> Destinations:
 def _experts(mlp: Experts, cuts: Cuts) -> Destinations:
     """Of each expert by itself: the loader takes stacks apart."""
     targets: Destinations = {"mlp.gate.weight": _whole(mlp.router)}
-    for expert, (gate_up, down) in enumerate(zip(mlp.gate_up.data, mlp.down.data, strict=True)):
-        targets |= _gated(f"mlp.experts.{expert}", gate_up, down, cuts)
+    own = Cuts() if mlp.mixture.own else cuts
+    for expert, gate_up, down in zip(mlp.mixture.held, mlp.gate_up.data, mlp.down.data, strict=True):
+        targets |= _gated(f"mlp.experts.{expert}", gate_up, down, own)
     if mlp.shared_gate_up is not None and mlp.shared_down is not None:
         targets |= _gated("mlp.shared_expert", mlp.shared_gate_up, mlp.shared_down, cuts)
     if mlp.shared_gate is not None:

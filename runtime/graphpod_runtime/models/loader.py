@@ -18,7 +18,7 @@ from graphpod_runtime.models.decoder_targets import decoder_targets
 from graphpod_runtime.models.kv_scales import KvScales
 from graphpod_runtime.models.mlp.stacks import apart
 from graphpod_runtime.models.model import Model
-from graphpod_runtime.models.parts import elsewhere
+from graphpod_runtime.models.parts import elsewhere, of_other_experts
 from graphpod_runtime.models.registry import build, by_transformers, computed_by_transformers
 from graphpod_runtime.models.tensor_destination import Destination, TensorInvalid
 
@@ -37,9 +37,10 @@ def load_model(
     ranks: int = 1,
     stage: int = 0,
     stages: int = 1,
+    experts: bool = False,
 ) -> Model:
     """The model in `folder`, or the part that `rank` of `ranks` has of `stage` of `stages`, weights as `dtype` on
-    `device`.
+    `device`. `experts`: ranks have whole experts, not columns of each.
     ModelInvalid names file and tensor of what is wrong. `read` is called after each piece of a tensor, however slow the
     storage is. `quantize`: the matrices of layers become FP8 where the checkpoint's are not.
     """
@@ -51,7 +52,7 @@ def load_model(
     if stages > 1:
         shape = shape.staged(stage, stages)
     if ranks > 1:
-        shape = shape.split(rank, ranks)
+        shape = shape.split(rank, ranks, experts)
     with device:
         model = build(shape, dtype, min(max_model_len, shape.max_position))
     model.module().to(device)  # tables that were computed on the host
@@ -71,7 +72,9 @@ def stored(folder: Path, shape: ModelShape, scales: KvScales) -> Iterator["Store
         if elsewhere(name, shape):
             continue
         if not scales.take(file, name, tensor):
-            yield from (Stored(file, stored_name, *each) for each in apart(name, tensor))
+            for own_name, own in apart(name, tensor):
+                if not of_other_experts(own_name, shape):
+                    yield Stored(file, stored_name, own_name, own)
 
 
 class Stored(NamedTuple):

@@ -11,6 +11,7 @@ from graphpod_runtime.models.tensor_destination import WHOLE, Cut
 from graphpod_runtime.ranks.collectives import sum_of_ranks
 
 LAYER = re.compile(r"model\.layers\.(\d+)\.")
+EXPERT = re.compile(r"model\.layers\.\d+\.mlp\.experts\.(\d+)\.")
 
 
 class Cuts(NamedTuple):
@@ -51,6 +52,13 @@ def elsewhere(name: str, shape: ModelShape) -> bool:
     if name.startswith("model.embed_tokens."):
         return vocabulary_rows(shape)[0] == 0
     return name.startswith(("model.norm.", "lm_head.")) and not stage.ends
+
+
+def of_other_experts(name: str, shape: ModelShape) -> bool:
+    """Whether the tensor `name` is of an expert of the model that other ranks have."""
+    if (mixture := shape.mixture) is None or (expert := EXPERT.match(name)) is None:
+        return False
+    return int(expert[1]) < mixture.experts and int(expert[1]) not in mixture.held
 
 
 def embedded(tokens: Tensor, embedding: Tensor, part: Part) -> Tensor:

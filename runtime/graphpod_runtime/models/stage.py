@@ -83,11 +83,11 @@ class StageModel:
         return next(self.own.module().parameters()).dtype
 
 
-def loader_of(place: Position, pipeline: Pipeline | None) -> Callable[..., Model]:
-    """What loads the part of a model that the rank at `place` has."""
+def loader_of(place: Position, pipeline: Pipeline | None, experts: bool = False) -> Callable[..., Model]:
+    """What loads the part of a model that the rank at `place` has. `experts`: whole ones, not columns of each."""
     if pipeline is None:
-        return partial(load_model, rank=place.part, ranks=place.tensor)
-    return partial(load_stage, pipeline)
+        return partial(load_model, rank=place.part, ranks=place.tensor, experts=experts)
+    return partial(load_stage, pipeline, experts=experts)
 
 
 def load_stage(
@@ -98,11 +98,12 @@ def load_stage(
     device: torch.device = HOST,
     read: OnProgress = ignore_progress,
     quantize: bool = False,
+    experts: bool = False,
 ) -> StageModel:
     """As `load_model`, the part of the model in `folder` that the rank of `pipeline` has."""
     here = pipeline.position
     own = load_model(
         folder, dtype, max_model_len, device, read, quantize,
-        rank=here.part, ranks=here.tensor, stage=here.stage, stages=here.stages,
+        rank=here.part, ranks=here.tensor, stage=here.stage, stages=here.stages, experts=experts,
     )  # fmt: skip
     return StageModel(own, pipeline)

@@ -169,7 +169,7 @@ def test_stages_need_a_layer_each_and_no_equal_share() -> None:
         ({"speculative": SpeculativeMethod.Ngram}, "spec.engine.speculative: speculative decoding by Ngram with"),
         ({"host_cache_bytes": 1 << 30}, "spec.engine.hostCache: a host KV cache with"),
         ({"lora": ("a",)}, "spec.engine.lora: LoRA adapters (a) is"),
-        ({"expert": 2}, "spec.parallelism.expert: expert parallelism (2) is"),
+        ({"expert": 2}, "spec.parallelism.expert: 2 with spec.parallelism.tensor 1 is"),
     ],
 )
 def test_what_stages_do_not_have_yet_is_refused_by_name(changes: dict[str, Any], words: str) -> None:
@@ -236,3 +236,14 @@ def test_columns_of_experts_are_divided_and_those_of_an_mlp_where_there_is_one()
         ({"mlp_only_layers": [2]}, "tensor 3 does not divide 100 columns of an MLP"),
     ):
         assert words in refused(Features(tensor=3), QWEN_MIXTURE | changes)
+
+
+def test_whole_experts_are_divided_over_the_ranks_of_each_layer() -> None:
+    assert refused(Features(tensor=3, expert=3), QWEN_MIXTURE | {"moe_intermediate_size": 97}) == ""
+    assert "expert 3 does not divide 61 experts" in refused(
+        Features(tensor=3, expert=3), QWEN_MIXTURE | {"num_experts": 61}
+    )
+    assert "expert 3, and the model has no experts" in refused(Features(tensor=3, expert=3), LLAMA)
+    found = refused(Features(tensor=9, expert=3), QWEN_MIXTURE)
+    assert "spec.parallelism.expert: 3 with spec.parallelism.tensor 9 is not built in this version" in found
+    assert "set spec.parallelism.expert: 9, or 1" in found

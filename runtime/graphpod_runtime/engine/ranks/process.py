@@ -78,7 +78,7 @@ def following(config: EngineConfig, folder: Path, rank: int, pulse: Pulse) -> Ob
     kind = Runner
     if pipeline is not None:
         pulse.waits_for, kind = (lambda: pipeline.waits_for), StageRunner
-    load = loader_of(place, pipeline)
+    load = loader_of(place, pipeline, config.features.expert > 1)
     runner = kind(config, lambda report: pulse.beat(report.doing), began, load, ranks)
     runner.start()
     gc.collect()

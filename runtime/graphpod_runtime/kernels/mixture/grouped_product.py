@@ -18,7 +18,7 @@ torch.library.define("graphpod::grouped_product", "(Tensor x, Tensor weight, Ten
 
 def grouped_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     """x [rows, in] by weight [experts, out, in] -> [rows, out]; rows [ends[e - 1], ends[e]) by matrix e. `ends`
-    [experts], int32, do not fall, and the last one is the number of rows. Only where `is_built` says so."""
+    [experts], int32, do not fall. Rows behind the last one have any content. Only where `is_built` says so."""
     result: Tensor = torch.ops.graphpod.grouped_product(x, weight, ends)
     return result
 

@@ -29,6 +29,7 @@ def plain_experts(
     """What the chosen experts make of x [tokens, hidden], added by their weights in single precision and rounded once.
 
     `gate_up` [experts, 2 · width, hidden], `down` [experts, hidden, width]; `choices`, `weights` [tokens, chosen].
+    Choices below 0, or of as many experts and more, are of other ranks, and add nothing.
     """
     gelu = activation is Activation.GeluTanh
     result: Tensor = torch.ops.graphpod.plain_experts(x, gate_up, down, choices, weights, gelu)
@@ -73,10 +74,13 @@ def _gathered(
     at_once = max(1, GATHERED_WEIGHTS // gate_up[0].numel())
     rows = x[:, None].expand(-1, chosen, -1).reshape(tokens * chosen, -1)
     parts = []
-    for pairs, experts in zip(rows.split(at_once), choices.flatten().split(at_once), strict=True):
+    own = choices.clamp(0, gate_up.shape[0] - 1)
+    for pairs, experts in zip(rows.split(at_once), own.flatten().split(at_once), strict=True):
         wide = torch.bmm(gate_up[experts], pairs[:, :, None])[:, :, 0]
         parts.append(torch.bmm(down[experts], gated(activation, wide)[:, :, None])[:, :, 0])
     made = torch.cat(parts).view(tokens, chosen, -1).float()
+    # Not multiplied by 0: an expert that another rank's choice reads in its place may overflow.
+    made = made.masked_fill_((own != choices)[:, :, None], 0.0)
     return made.mul_(weights[:, :, None]).sum(1).to(x.dtype)
 
 

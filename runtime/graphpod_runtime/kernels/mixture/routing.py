@@ -18,7 +18,8 @@ from graphpod_runtime.kernels.matrix_product import TRITON
 
 torch.library.define(
     "graphpod::route",
-    "(Tensor scores, int chosen, bool normalised, int groups, int chosen_groups, float scale) -> "
+    "(Tensor scores, int chosen, bool normalised, int groups, int chosen_groups, float scale, "
+    "int first, int held) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 """An op of its own: its choices are the same whoever calls it, compiled or not, and `pinned_choices` can hold them."""
@@ -36,37 +37,52 @@ class Routes(NamedTuple):
     rows: Tensor
     """[tokens, chosen]: the row of each pair."""
     ends: Tensor
-    """[experts], int32: where the rows of each expert end, behind those of the experts before it."""
+    """[held], int32: where the rows of each expert that a rank has end, behind those of the experts before it. Rows of
+    experts that it does not have come last."""
 
 
 def route(scores: Tensor, mixture: Mixture) -> Routes:
     """scores [tokens, experts] -> the chosen experts of each token, and their weights, as `mixture` says."""
     how = (mixture.chosen, mixture.normalised, mixture.groups, mixture.chosen_groups, mixture.scale)
-    return Routes(*torch.ops.graphpod.route(scores, *how))
+    return Routes(*torch.ops.graphpod.route(scores, *how, mixture.first, len(mixture.held)))
 
 
 @torch.library.impl("graphpod::route", "CompositeExplicitAutograd")
 def _route(
-    scores: Tensor, chosen: int, normalised: bool, groups: int, chosen_groups: int, scale: float
+    scores: Tensor,
+    chosen: int,
+    normalised: bool,
+    groups: int,
+    chosen_groups: int,
+    scale: float,
+    first: int,
+    held: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     count, experts = scores.shape
     choices, weights = _chosen(scores, chosen, normalised, groups, chosen_groups, scale)
-    ordered, pairs = choices.flatten().sort(stable=True)
+    ordered, pairs = _own_first(choices, experts, first, held).flatten().sort(stable=True)
     rows = torch.empty_like(pairs)
     rows[pairs] = torch.arange(count * chosen, device=scores.device)
-    numbers = torch.arange(experts, device=scores.device)
+    numbers = torch.arange(held, device=scores.device)
     ends = torch.searchsorted(ordered, numbers, right=True, out_int32=True)
     return weights, choices, pairs // chosen, rows.view(count, chosen), ends
 
 
 @torch.library.impl("graphpod::route", "cuda")
 def _route_by_kernels(
-    scores: Tensor, chosen: int, normalised: bool, groups: int, chosen_groups: int, scale: float
+    scores: Tensor,
+    chosen: int,
+    normalised: bool,
+    groups: int,
+    chosen_groups: int,
+    scale: float,
+    first: int,
+    held: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Two or three launches, where torch's operators are some fourteen: on an H100 5 µs instead of 30 for one token of
     128 experts."""
     if not TRITON:
-        return _route(scores, chosen, normalised, groups, chosen_groups, scale)
+        return _route(scores, chosen, normalised, groups, chosen_groups, scale, first, held)
     from graphpod_runtime.kernels.mixture.routing_triton import chosen_experts, sorted_rows
 
     if groups == 1:
@@ -75,8 +91,14 @@ def _route_by_kernels(
             weights = _weights(scores, choices, normalised, scale)
     else:
         choices, weights = _chosen(scores, chosen, normalised, groups, chosen_groups, scale)
-    tokens, rows, ends = sorted_rows(choices, scores.shape[1])
-    return weights, choices, tokens, rows, ends
+    experts = scores.shape[1]
+    tokens, rows, ends = sorted_rows(_own_first(choices, experts, first, held), experts)
+    return weights, choices, tokens, rows, ends if held == experts else ends[:held].clone()
+
+
+def _own_first(choices: Tensor, experts: int, first: int, held: int) -> Tensor:
+    """`choices`, counted from a rank's first expert on, round and round: its own come before all others."""
+    return choices if held == experts else (choices - first).remainder(experts)
 
 
 def _chosen(
@@ -104,13 +126,20 @@ def _within_groups(scores: Tensor, groups: int, chosen: int) -> Tensor:
 
 @torch.library.register_fake("graphpod::route")
 def _shapes(
-    scores: Tensor, chosen: int, normalised: bool, groups: int, chosen_groups: int, scale: float
+    scores: Tensor,
+    chosen: int,
+    normalised: bool,
+    groups: int,
+    chosen_groups: int,
+    scale: float,
+    first: int,
+    held: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    count, experts = scores.shape
+    count, _ = scores.shape
     return (
         scores.new_empty(count, chosen, dtype=torch.float32),
         scores.new_empty(count, chosen, dtype=torch.int64),
         scores.new_empty(count * chosen, dtype=torch.int64),
         scores.new_empty(count, chosen, dtype=torch.int64),
-        scores.new_empty(experts, dtype=torch.int32),
+        scores.new_empty(held, dtype=torch.int32),
     )

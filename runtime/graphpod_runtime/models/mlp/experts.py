@@ -15,19 +15,20 @@ from graphpod_runtime.models.weights.product import Arguments, Tensors
 
 
 class Experts(nn.Module):
-    """The stacks are [experts, 2 · width, hidden] and [experts, hidden, width]: gate above up, and down."""
+    """The stacks are [held, 2 · width, hidden] and [held, hidden, width], of a rank's experts: gate above up, and
+    down."""
 
     def __init__(self, mixture: Mixture, hidden: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.mixture = mixture
-        experts, width, shared = mixture.experts, mixture.width, mixture.shared
+        held, width, shared = len(mixture.held), mixture.width, mixture.shared
 
         def unset(*sizes: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(sizes, dtype=dtype), requires_grad=False)
 
-        self.router = unset(experts, hidden)
-        self.gate_up = unset(experts, 2 * width, hidden)
-        self.down = unset(experts, hidden, width)
+        self.router = unset(mixture.experts, hidden)
+        self.gate_up = unset(held, 2 * width, hidden)
+        self.down = unset(held, hidden, width)
         self.shared_gate = unset(1, hidden) if shared and mixture.shared_gate else None
         self.shared_gate_up = unset(2 * shared, hidden) if shared else None
         self.shared_down = unset(hidden, shared) if shared else None
@@ -42,7 +43,7 @@ def mixed(mixture: Mixture, x: Tensor, wide: Tensors, down: Tensors, activation:
     """What experts make of x [tokens, hidden], by the tensors of `Experts.arguments` -> [tokens, hidden].
 
     Each chosen expert is down(act(gate(x)) · up(x)). Its results are added by their weights in single precision, and
-    rounded once.
+    rounded once. Of a rank it is the part of the experts that it has, or of its columns of them.
     """
     (router, gate_up, shared_gate, shared_gate_up), (last, shared_last) = wide, down
     assert router is not None
@@ -50,9 +51,10 @@ def mixed(mixture: Mixture, x: Tensor, wide: Tensors, down: Tensors, activation:
     assert last is not None
     routes = route(_scores(mixture, x, router), mixture)
     if has_kernel(x) or (is_built(x, gate_up) and is_built(x, last)):
-        total = _by_rows(x, gate_up, last, routes, activation)
+        total = _by_rows(mixture, x, gate_up, last, routes, activation)
     else:
-        total = plain_experts(x, gate_up, last, routes.choices, routes.weights, activation)
+        choices = routes.choices - mixture.first if mixture.own else routes.choices
+        total = plain_experts(x, gate_up, last, choices, routes.weights, activation)
     if shared_gate_up is None or shared_last is None:
         return total
     made = product(gated(activation, product(x, shared_gate_up)), shared_last)
@@ -64,7 +66,9 @@ def _scores(mixture: Mixture, x: Tensor, router: Tensor) -> Tensor:
     return product(x.float(), router.float()) if mixture.wide_scores else product(x, router)
 
 
-def _by_rows(x: Tensor, gate_up: Tensor, down: Tensor, routes: Routes, activation: Activation) -> Tensor:
+def _by_rows(
+    mixture: Mixture, x: Tensor, gate_up: Tensor, down: Tensor, routes: Routes, activation: Activation
+) -> Tensor:
     """A row for each pair of a token and a chosen expert. They are the widest tensors here, and none has a name while
     the next is made: it would be kept for longer than it is read."""
     if has_kernel(x):
@@ -73,5 +77,9 @@ def _by_rows(x: Tensor, gate_up: Tensor, down: Tensor, routes: Routes, activatio
         made = grouped_product(
             gated(activation, grouped_product(x[routes.tokens], gate_up, routes.ends)), down, routes.ends
         )
-    made = made[routes.rows]
-    return made.float().mul_(routes.weights[:, :, None]).sum(1).to(x.dtype)
+    made = made[routes.rows].float()
+    if mixture.own:
+        # Rows of experts that other ranks have lie behind the last end, and no product has written them.
+        theirs = (routes.choices < mixture.held.start) | (routes.choices >= mixture.held.stop)
+        made = made.masked_fill_(theirs[:, :, None], 0.0)
+    return made.mul_(routes.weights[:, :, None]).sum(1).to(x.dtype)

@@ -138,6 +138,33 @@ def test_few_pairs_gather_and_more_pass_every_expert(monkeypatch: pytest.MonkeyP
     assert taken == ["_gathered", "_gathered", "_every_expert"]
 
 
+@pytest.mark.parametrize("form", FORMS, indirect=True)
+@pytest.mark.parametrize("tokens", [1, 9])
+@pytest.mark.usefixtures("form")
+def test_what_ranks_make_by_their_experts_is_in_sum_what_one_makes(tokens: int) -> None:
+    """Of the expert of every token each has columns."""
+    whole = Mixture(EXPERTS + 1, CHOSEN, WIDTH, True, 8, (0,))
+    experts, x, ranks = experts_of(whole), drawn(tokens, INPUTS), 2
+    total = torch.zeros_like(x)
+    for rank in range(ranks):
+        part = experts_of(whole.spread(rank, ranks))
+        assert part.mixture.held == range(rank * 3, rank * 3 + 3)
+        part.router.copy_(experts.router)
+        part.shared_gate.copy_(experts.shared_gate)  # type: ignore[union-attr,arg-type]
+        held = slice(part.mixture.held.start, part.mixture.held.stop)
+        part.gate_up.copy_(experts.gate_up[held])
+        part.down.copy_(experts.down[held])
+        columns = slice(rank * 4, rank * 4 + 4)
+        assert experts.shared_gate_up is not None
+        assert experts.shared_down is not None
+        gate, up = experts.shared_gate_up.chunk(2)
+        part.shared_gate_up.copy_(torch.cat((gate[columns], up[columns])))  # type: ignore[union-attr]
+        part.shared_down.copy_(experts.shared_down[:, columns])  # type: ignore[union-attr]
+        total += computed(part, x)
+    wanted = computed(experts, x)
+    assert (total - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+
+
 @pytest.mark.parametrize("form", FORMS[1:], indirect=True)
 @pytest.mark.usefixtures("form")
 def test_an_expert_that_overflows_reaches_only_rows_that_chose_it() -> None:
@@ -224,7 +251,8 @@ def test_ops_say_what_they_return_and_write_nowhere(dtype: torch.dtype) -> None:
     routes = route(scores, mixture(CHOSEN))
     ops, stacks = torch.ops.graphpod, (experts.gate_up, experts.down)
     for op, arguments in (
-        (ops.route, (scores, CHOSEN, True, 1, 1, 1.0)),
+        (ops.route, (scores, CHOSEN, True, 1, 1, 1.0, 0, EXPERTS)),
+        (ops.route, (scores, CHOSEN, True, 1, 1, 1.0, 2, 2)),
         (ops.grouped_product, (x[routes.tokens], experts.gate_up, routes.ends)),
         (ops.plain_experts, (x, *stacks, routes.choices, routes.weights, False)),
     ):

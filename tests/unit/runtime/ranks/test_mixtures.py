@@ -32,11 +32,12 @@ def half_dense(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return mixture(tmp_path_factory.mktemp("mixture"), "qwen2_moe")
 
 
+@pytest.mark.parametrize("expert", [1, 2])
 @pytest.mark.parametrize(("prefill", "decode"), sampled(*POLICIES, count=1))
-def test_ranks_with_columns_of_each_expert_write_what_one_writes(
-    ranks: RankForks, half_dense: Path, prefill: Policy, decode: Policy
+def test_ranks_with_columns_of_each_expert_or_with_some_experts_write_what_one_writes(
+    ranks: RankForks, half_dense: Path, prefill: Policy, decode: Policy, expert: int
 ) -> None:
-    found = ranks.answer(config(half_dense, prefill, decode, tensor=2), GREEDY, SCORED)
+    found = ranks.answer(config(half_dense, prefill, decode, tensor=2, expert=expert), GREEDY, SCORED)
     assert not found.failure
     wanted = alone(half_dense, GREEDY, SCORED)
     assert [told.texts for told in found.told] == [told.texts for told in wanted]
@@ -58,11 +59,24 @@ def test_stages_with_layers_of_experts_write_what_one_rank_writes(ranks: RankFor
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model_type", [name for name in CHANGES if name != "qwen2_moe"])
-def test_each_family_is_divided(ranks: RankForks, tmp_path: Path, model_type: str) -> None:
+@pytest.mark.parametrize("expert", [1, 2])
+def test_each_family_is_divided(ranks: RankForks, tmp_path: Path, model_type: str, expert: int) -> None:
     folder = mixture(tmp_path, model_type)
-    found = ranks.answer(config(folder, Policy.Breakable, Policy.Full, tensor=2), GREEDY)
+    found = ranks.answer(config(folder, Policy.Breakable, Policy.Full, tensor=2, expert=expert), GREEDY)
     assert not found.failure
     assert found.told[0].texts == alone(folder, GREEDY)[0].texts
+
+
+@pytest.mark.parametrize("model_type", ["mixtral", "granitemoe"])
+def test_a_rank_has_its_experts_alone(tmp_path: Path, model_type: str) -> None:
+    """Also where they are stacks in the checkpoint."""
+    folder = mixture(tmp_path, model_type)
+    whole = load_model(folder, torch.float32, 64).module().state_dict()
+    parts = [load_model(folder, torch.float32, 64, rank=rank, ranks=2, experts=True) for rank in range(2)]
+    tensors = [part.module().state_dict() for part in parts]
+    for name in (f"body.layers.{layer}.mlp.{stack}" for layer in range(2) for stack in ("gate_up", "down")):
+        assert [len(part[name]) for part in tensors] == [3, 3]
+        assert torch.equal(torch.cat([part[name] for part in tensors]), whole[name])
 
 
 @pytest.mark.parametrize("model_type", CHANGES)
