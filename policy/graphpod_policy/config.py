@@ -102,6 +102,11 @@ class FeatureConfig:
         """Processes that run one model together."""
         return self.tensor * self.pipeline
 
+    @property
+    def ranks_of_node(self) -> int:
+        """Those of one machine; all have as many."""
+        return max(1, self.ranks // self.nodes)
+
 
 @dataclass(frozen=True, slots=True)
 class ServingConfig:

@@ -55,7 +55,7 @@ FEATURES: tuple[Feature, ...] = (
         "GPUs without a rank",
         "spec.resources.limits[nvidia.com/gpu]",
         False,
-        lambda f: f.gpus > f.tensor * f.pipeline and f"{f.gpus} GPUs, {f.tensor * f.pipeline} ranks",
+        lambda f: (gpus := f.gpus * f.nodes) > (ranks := f.tensor * f.pipeline) and f"{gpus} GPUs, {ranks} ranks",
         instead="set spec.parallelism so that tensor times pipeline is their number, or ask for a GPU for each rank",
     ),
     Feature("speculative decoding", "spec.engine.speculative", True, lambda f: f.speculative),
@@ -120,7 +120,7 @@ FEATURES: tuple[Feature, ...] = (
         True,
         lambda f: f.pipeline > 1 and f.pipeline,
     ),
-    Feature("several nodes", "spec.parallelism.nodes", False, lambda f: f.nodes > 1 and f.nodes),
+    Feature("several nodes", "spec.parallelism.nodes", False, lambda f: f.nodes > 1 and f.nodes, in_engine=True),
     Feature(
         "attention kernels",
         "spec.engine.attention",

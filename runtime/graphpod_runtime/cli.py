@@ -10,6 +10,7 @@ from pathlib import Path
 from graphpod_policy import ConfigError, ExitCode, ReasoningParser, ServingConfig, ToolParser, __version__
 from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options, local_config
 from graphpod_runtime.base.arguments import number, one_of
+from graphpod_runtime.base.leader import LEADER
 from graphpod_runtime.base.openmp import bound_spinning
 
 COMMANDS = {
@@ -70,6 +71,12 @@ def _serve(arguments: Sequence[str]) -> int:
                 return ExitCode.ConfigInvalid
             path = Path(folder) / "engine.json"
             path.write_bytes(config.canonical())
+        if options.leader is not None:
+            os.environ[LEADER] = options.leader
+        if options.node_index:
+            from graphpod_runtime.commands.worker import main as worker
+
+            return worker(path, options.node_index, options.termination_log)
         return serve(
             ServeOptions(
                 path,
@@ -104,12 +111,32 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
         default=8001,
         help="probes, warm-up, metrics, sleep; default: %(default)s (0: a free port)",
     )
+    parser.add_argument(
+        "--node-index",
+        type=number(int, 0, 63),
+        default=0,
+        metavar="INDEX",
+        help="which of several machines this is: 0, the leader's, serves requests; the others have ranks alone",
+    )
+    parser.add_argument(
+        "--leader",
+        metavar="HOST:PORT",
+        help="of several machines, the address of machine 0 as the others reach it; ports from this one on are used, "
+        "one for each rank and two more",
+    )
     parser.add_argument("--termination-log", type=Path, metavar="FILE", help="file for the cause of an exit")
     add_http_options(parser)
     group = parser.add_argument_group("with --model")
     local = (
         group.add_argument("--name", help="model name in requests (default: the folder's)"),
         *add_local_options(group),
+        group.add_argument(
+            "--nodes",
+            type=number(int, 1, 64),
+            default=1,
+            metavar="MACHINES",
+            help="machines that share the ranks; each runs this command with its --node-index; default: 1",
+        ),
         group.add_argument(
             "--tool-parser",
             type=one_of(ToolParser),

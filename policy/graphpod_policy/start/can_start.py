@@ -223,7 +223,7 @@ def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obs
     """Weights, activations and the least KV cache against what is free. Graphs take what is left, or step aside."""
     if (model := known.model) is None:
         if config.features.device is Device.Cpu and node.free_bytes == 0:
-            taken = size(processes_bytes(config.features.ranks))
+            taken = size(processes_bytes(config.features.ranks_of_node))
             what = f"the memory limit leaves nothing for weights: front and engine themselves take {taken}"
             yield Obstacle.of(ExitCode.WeightsTooLarge, what, "raise spec.resources.limits.memory")
         return
@@ -277,7 +277,7 @@ def _room_for_weights(config: EngineConfig, model: ModelFacts, cache: int) -> st
     """
     if config.features.device is not Device.Cpu:
         return "use a larger GPU or a smaller model"
-    ranks, rest = config.features.ranks, int((cache + activation_bytes(config, model)) / (1 - MARGIN))
+    ranks, rest = config.features.ranks_of_node, int((cache + activation_bytes(config, model)) / (1 - MARGIN))
     rest += host_tier_bytes(config)
     amount = as_quantity(_whole_mebibytes(processes_bytes(ranks) + ranks * (weights_bytes(config, model) + rest)))
     return f"raise spec.resources.limits.memory to at least {amount}"
@@ -288,7 +288,7 @@ def _room_for_cache(config: EngineConfig, room: int, needed: int, page: int) -> 
     if config.kv_cache_bytes is not None:
         return f"raise spec.engine.kvCacheMemory to at least {as_quantity(_whole_mebibytes(needed))}"
     if config.features.device is Device.Cpu:
-        missing = _whole_mebibytes(config.features.ranks * int((needed - room) / (1 - MARGIN)))
+        missing = _whole_mebibytes(config.features.ranks_of_node * int((needed - room) / (1 - MARGIN)))
         return f"raise spec.resources.limits.memory by at least {as_quantity(missing)}"
     if not (fits := _tokens(config, room, page)):
         # with no room at all neither a shorter context nor smaller elements help

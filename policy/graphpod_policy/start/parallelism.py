@@ -34,6 +34,8 @@ def indivisible(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obst
             f"tensor {spread.tensor} and pipeline {spread.pipeline} make {ranks} ranks, and a pod has at most "
             f"{MOST_RANKS}"
         )
+    if ranks % spread.nodes:
+        problems.append(f"nodes {spread.nodes} do not divide {ranks} ranks, and each machine has as many")
     if gpus % ranks and spread.device is Device.Cuda:
         yield Obstacle.of(
             ExitCode.ParallelismInvalid,
@@ -135,7 +137,7 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
 
 def processes_too_large(config: EngineConfig, node: NodeFacts) -> Iterator[Obstacle]:
     """Ranks on GPUs against the memory that the container may have: their processes are in it, weights are not."""
-    limit, ranks = node.container_bytes, config.features.ranks
+    limit, ranks = node.container_bytes, config.features.ranks_of_node
     if config.features.device is not Device.Cuda or ranks == 1 or limit is None:
         return
     if limit < (taken := processes_bytes(ranks)):

@@ -69,6 +69,8 @@ class LocalOptions:
     sleep: bool = False
     sleep_after: int | None = None
     """Seconds without requests."""
+    nodes: int = 1
+    """Machines."""
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "LocalOptions":
@@ -94,6 +96,7 @@ class LocalOptions:
             pipeline_parallel=options.pipeline_parallel,
             sleep=getattr(options, "sleep", False),
             sleep_after=getattr(options, "sleep_after", None),
+            nodes=getattr(options, "nodes", 1),
         )
 
 
@@ -215,7 +218,8 @@ def local_config(
     device = _device(options.device, find_gpus, say)
     features = Features(
         device=device,
-        gpus=options.tensor_parallel * options.pipeline_parallel if device is Device.Cuda else 0,
+        gpus=-(-options.tensor_parallel * options.pipeline_parallel // options.nodes) if device is Device.Cuda else 0,
+        nodes=options.nodes,
         tensor=options.tensor_parallel,
         expert=options.expert_parallel,
         pipeline=options.pipeline_parallel,

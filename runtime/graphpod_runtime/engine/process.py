@@ -20,12 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphpod_policy import Device, EngineConfig, ExitCode
+from graphpod_policy import Device, EngineConfig, ExitCode, config_hash
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.leader import LEADER, Leader
 from graphpod_runtime.engine import before_torch
 from graphpod_runtime.engine.loop import AWAKE_SECONDS, Loop, Runner
 from graphpod_runtime.engine.pulse import Pulse
 from graphpod_runtime.engine.ranks.others import Others
+from graphpod_runtime.engine.ranks.roll import Roll
 from graphpod_runtime.engine.start.start_log import StartLog
 from graphpod_runtime.grammar.vocabulary import GrammarsUnavailable
 from graphpod_runtime.wire.messages import CounterSnapshot, Fatal, Warmup
@@ -57,12 +59,14 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
     _start_thread("front-watch", partial(_leave_with_the_front, options.wire))
     link = EngineEnd(options.wire, WIRE)
     others: Others | None = None
+    started: list[Others] = []
     try:
         config = EngineConfig.parse(options.config.read_bytes())
         before_torch.begin(config)
+        _start_thread("heart", partial(_beat, options.wire, pulse, started))
         if config.features.ranks > 1:
-            others = Others(config, options.wire)
-        _start_thread("heart", lambda: _beat(options.wire, pulse, others))
+            others = Others(config, options.wire, roll=_roll(config, pulse))
+            started.append(others)
         _serve(config, link, pulse, make_runner or partial(_real_runner, others), began)
     except StartFailure as failure:
         link.send([Fatal(failure.reason, failure.message, failure.code)])
@@ -119,17 +123,47 @@ def _real_runner(
     return TorchRunner(config, report, began)
 
 
-def _beat(folder: Path, pulse: Pulse, others: Others | None) -> None:
-    """Beats, until one of the `others` is in trouble: this rank may wait for it in a collective and cannot end by
-    itself."""
+def _roll(config: EngineConfig, pulse: Pulse) -> Roll | None:
+    """The other machines, once all of them have come; None where the engine has one machine. StartFailure without an
+    address, or where its port is taken."""
+    nodes = config.features.nodes
+    if nodes == 1:
+        return None
+    if config.features.ranks % nodes:
+        what = f"nodes {nodes} do not divide {config.features.ranks} ranks, and each machine has as many"
+        raise StartFailure(ExitCode.ParallelismInvalid, f"{what}; choose another --nodes")
+    try:
+        leader = Leader.parse(os.environ.get(LEADER, ""))
+        roll = Roll(leader, nodes, config.features.ranks, config_hash(config.canonical()))
+    except ValueError as error:
+        what = f"an engine of {nodes} machines needs the address of the leader's: {error}; set --leader HOST:PORT"
+        raise StartFailure(ExitCode.SettingInvalid, what) from error
+    except OSError as error:
+        what = f"--leader {leader}: the port cannot be listened on: {error.strerror}; choose another one"
+        raise StartFailure(ExitCode.SettingInvalid, what) from error
+    said: list[int] = []
+
+    def waiting(missing: list[int]) -> None:
+        pulse.beat("Import")  # a machine that is not there yet is no fault of this one
+        if missing != said:
+            said[:] = missing
+            log.info("waiting for machines %s of %d at %s", ", ".join(map(str, missing)), nodes, leader)
+
+    roll.wait(waiting)
+    return roll
+
+
+def _beat(folder: Path, pulse: Pulse, started: list[Others]) -> None:
+    """Beats, until one of the others that have `started` is in trouble: this rank may wait for it in a collective and
+    cannot end by itself."""
     end = EngineEnd(folder, BEAT)
-    while others is None or others.trouble is None:
+    while not started or started[0].trouble is None:
         end.send([pulse.heartbeat()])
         pulse.wait()
-    if (fatal := others.wait_for_trouble()) is not None:
+    if (fatal := started[0].wait_for_trouble()) is not None:
         end.send([fatal])
         end.close()
-        others.kill()
+        started[0].kill()
         os._exit(fatal.code)
 
 

@@ -1,19 +1,21 @@
-"""How ranks of one host find each other."""
+"""How ranks find each other: those of one host by a file, those of several by the first one's address."""
 
 import os
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import torch
 import torch.distributed as distributed
 
 from graphpod_runtime.ranks.agreement import Together
 from graphpod_runtime.ranks.collectives import share_layers_with
+from graphpod_runtime.ranks.interface import interface_to
 from graphpod_runtime.ranks.pipeline import Pipeline, Position
 
-LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-"""Ranks of one host need no other network to meet. What the environment says counts more."""
+INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+"""What the environment says counts more. Ranks of one host need no network to meet, those of several take the one
+that leads to the first rank's."""
 PATIENCE = timedelta(minutes=30)
 """A rank waits so long for another: one may compile while the other has done so. Who watches ranks ends them before."""
 
@@ -26,15 +28,17 @@ class Connected(NamedTuple):
     """None: all ranks have all layers."""
 
 
-def connect(place: Position, folder: Path, device: torch.device) -> Connected:
-    """This process at its `place` among all ranks, which name the same `folder`; returns when all have come. Tensors of
-    `device` go by NCCL between GPUs, else by gloo; votes always by gloo."""
-    for name, interface in LOOPBACK.items():
+def connect(place: Position, meeting: str, device: torch.device) -> Connected:
+    """This process at its `place` among all ranks, which name the same URL as their `meeting`, file:// or tcp://;
+    returns when all have come. Tensors of `device` go by NCCL between GPUs, else by gloo; votes always by gloo."""
+    url = urlsplit(meeting)
+    interface = "lo" if url.scheme == "file" else interface_to(url.hostname or "", url.port or 0)
+    for name in INTERFACES if interface else ():
         os.environ.setdefault(name, interface)
     cuda, count = device.type == "cuda", place.tensor * place.stages
     distributed.init_process_group(
         "nccl" if cuda else "gloo",
-        init_method=f"file://{folder / 'meeting'}",
+        init_method=meeting,
         rank=place.rank,
         world_size=count,
         timeout=PATIENCE,

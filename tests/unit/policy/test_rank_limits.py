@@ -155,6 +155,15 @@ def test_ranks_need_a_gpu_each_and_processes_on_a_cpu() -> None:
     assert "tensor 3 and pipeline 1 make 3 ranks for 1 GPUs" in refused(Features(Device.Cuda, 1, tensor=3), LLAMA)
 
 
+def test_machines_have_as_many_ranks_each_and_gpus_are_those_of_one() -> None:
+    assert refused(Features(pipeline=2, nodes=2), LLAMA) == ""
+    assert "nodes 2 do not divide 3 ranks, and each machine has as many" in refused(Features(tensor=3, nodes=2), LLAMA)
+    assert refused(Features(Device.Cuda, 3, tensor=3, pipeline=2, nodes=2), LLAMA) == ""
+    found = refused(Features(Device.Cuda, 2, tensor=3, pipeline=2, nodes=2), LLAMA)
+    assert "tensor 3 and pipeline 2 make 6 ranks for 4 GPUs" in found
+    assert "set spec.resources.limits[nvidia.com/gpu]: 3" in found
+
+
 def test_stages_need_a_layer_each_and_no_equal_share() -> None:
     assert refused(Features(pipeline=2), LLAMA | {"num_hidden_layers": 9}) == ""
     assert "pipeline 4 has more stages than the model has layers (3)" in refused(

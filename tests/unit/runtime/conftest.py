@@ -182,6 +182,7 @@ def engine_config(folder: Path, prefill: Policy, decode: Policy, **changes: Any)
         "sleep",
         "sleep_after_seconds",
         "expert",
+        "nodes",
     )
     features = FeatureConfig(**{name: settings.pop(name) for name in asked if name in settings})
     return EngineConfig(model=ModelConfig("tiny", str(folder)), graph=graph, features=features, **settings)

@@ -105,7 +105,7 @@ class LeadingRunner(Runner):
         self._others, place = others, Position(0, config.features.tensor, config.features.pipeline)
         leave = weakref.finalize(self, _leave, others)
         try:
-            ranks, pipeline = connect(place, others.folder, device_of(config.features, 0))
+            ranks, pipeline = connect(place, others.meeting.collectives, device_of(config.features, 0))
             super().__init__(config, report, started_at, loader_of(place, pipeline, config.features.expert > 1), ranks)
         except BaseException:
             others.abandon()

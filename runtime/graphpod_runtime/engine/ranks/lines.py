@@ -1,35 +1,30 @@
-"""The sockets between ranks of one host: files in a folder of their own.
+"""The sockets between ranks: files of one machine, TCP between machines.
 
 Each rank but the first has a line for its orders. All send their notices on one line; each sender has a socket of its
 own, because a ZMQ socket belongs to one thread.
 """
 
-from pathlib import Path
-
 import zmq
 
+from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Notice, Order, decode_notices, decode_order, encode
-from graphpod_runtime.wire.socket import SEND_LIMIT_MS, address, unbounded
-
-NOTICES = "notices"
-
-
-def _line(rank: int) -> str:
-    return f"rank-{rank}"
+from graphpod_runtime.wire.socket import SEND_LIMIT_MS, unbounded
 
 
 class FirstEnds:
     """The first rank's ends. `send` belongs to one thread, `notices` to another."""
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(self, meeting: Meeting, count: int) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._lines = [self._bound(zmq.PAIR, folder, _line(rank)) for rank in range(1, count)]
-        self._notices = self._bound(zmq.PULL, folder, NOTICES)
+        others = range(1, count)
+        self._lines = [self._bound(zmq.PAIR, meeting, {meeting.orders_of(rank)}) for rank in others]
+        # one that has no rank here is bound all the same: the folder's file says that this end is there
+        self._notices = self._bound(zmq.PULL, meeting, {meeting.notices_of(rank) for rank in range(count)})
 
-    def _bound(self, kind: int, folder: Path, name: str) -> "zmq.Socket[bytes]":
-        socket = self._context.socket(kind)
-        unbounded(socket)
-        socket.bind(address(folder, name))
+    def _bound(self, kind: int, meeting: Meeting, urls: set[str]) -> "zmq.Socket[bytes]":
+        socket = _socket(self._context, kind)
+        for url in urls:
+            socket.bind(meeting.bound(url))
         return socket
 
     def send(self, order: Order) -> None:
@@ -54,11 +49,10 @@ class FirstEnds:
 class Orders:
     """The orders of a rank."""
 
-    def __init__(self, folder: Path, rank: int) -> None:
+    def __init__(self, meeting: Meeting, rank: int) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = self._context.socket(zmq.PAIR)
-        unbounded(self._socket)
-        self._socket.connect(address(folder, _line(rank)))
+        self._socket = _socket(self._context, zmq.PAIR)
+        self._socket.connect(meeting.orders_of(rank))
 
     def next(self) -> Order:
         """Waits for it."""
@@ -68,12 +62,11 @@ class Orders:
 class Voice:
     """What a thread of a rank reports to the first one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, meeting: Meeting, rank: int) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = self._context.socket(zmq.PUSH)
-        unbounded(self._socket)
+        self._socket = _socket(self._context, zmq.PUSH)
         self._socket.setsockopt(zmq.LINGER, SEND_LIMIT_MS)
-        self._socket.connect(address(folder, NOTICES))
+        self._socket.connect(meeting.notices_of(rank))
 
     def say(self, words: Notice) -> None:
         self._socket.send(encode(words))
@@ -82,3 +75,10 @@ class Voice:
         """Returns when all has left."""
         self._socket.close()
         self._context.term()
+
+
+def _socket(context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> "zmq.Socket[bytes]":
+    socket = context.socket(kind)
+    unbounded(socket)
+    socket.setsockopt(zmq.IPV6, 1)
+    return socket

@@ -17,7 +17,9 @@ import zmq
 
 from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.engine.ranks.lines import FirstEnds
+from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords, Leave, Order
+from graphpod_runtime.engine.ranks.roll import Roll
 from graphpod_runtime.wire.messages import CRASHES, Fatal
 
 SILENT_SECONDS = 20.0
@@ -50,21 +52,29 @@ class Others:
     """All ranks but the first."""
 
     def __init__(
-        self, config: EngineConfig, folder: Path, start: Start | None = None, *, temporary: bool = False
+        self,
+        config: EngineConfig,
+        folder: Path,
+        start: Start | None = None,
+        *,
+        temporary: bool = False,
+        roll: Roll | None = None,
     ) -> None:
-        """Starts them; `folder` is where they meet, `temporary` one goes with them. `trouble` is there once one of them
-        has ended or stands still."""
-        self.folder, self._temporary = folder, temporary
-        count = config.features.ranks
+        """Starts those of this machine; `folder` is where they meet, `temporary` one goes with them, `roll` has the
+        other machines, which have all come. `trouble` is there once a rank has ended or stands still."""
+        self.folder, self._temporary, self._roll = folder, temporary, roll
+        count, here = config.features.ranks, config.features.ranks // config.features.nodes
+        self.meeting = Meeting(folder, roll and roll.leader, here)
         self._parts, self._pipeline = config.features.tensor, config.features.pipeline
-        self._ends = FirstEnds(folder, count)
+        self._ends = FirstEnds(self.meeting, count)
         self._stages = dict.fromkeys(range(1, count), "Import")
         self._heard = dict.fromkeys(range(1, count), time.monotonic())
         self._waits = dict.fromkeys(range(1, count), "")
         path = folder / "engine.json"
         path.write_bytes(config.canonical())
-        start = start or (lambda rank: _started(path, folder, rank))
-        self._processes = {rank: start(rank) for rank in range(1, count)}
+        start = start or (lambda rank: started(path, self.meeting, rank))
+        self._processes: dict[int, Process] = {rank: start(rank) for rank in range(1, here)}
+        self._processes |= roll.away if roll is not None else {}
         self.trouble: Fatal | None = None
         self._left = threading.Event()
         self._watch = threading.Thread(target=self._watched, name="ranks", daemon=True)
@@ -103,6 +113,8 @@ class Others:
         self._watch.join()
         self.kill()
         self._ends.close()
+        if self._roll is not None:
+            self._roll.close()
         self.remove_folder()
 
     def remove_folder(self) -> None:
@@ -144,6 +156,8 @@ class Others:
                     self.trouble = (self._killed() if witness else None) or words
 
     def _found(self) -> Fatal | None:
+        if self._roll is not None and self._roll.gone:
+            return Fatal(ExitCode.RankDied.name, self._roll.gone, ExitCode.RankDied)
         for rank, process in self._processes.items():
             if (code := process.poll()) not in (None, ExitCode.Drained):
                 how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
@@ -173,9 +187,9 @@ class Others:
         return Fatal(ExitCode.RankDied.name, what, ExitCode.RankDied, crashed=crashed)
 
 
-def _started(config: Path, folder: Path, rank: int) -> "subprocess.Popen[bytes]":
-    """It ends with the end of its standard input, which is this process."""
-    return subprocess.Popen(
-        [*COMMAND, "--config", str(config), "--folder", str(folder), "--rank", str(rank)],
-        stdin=subprocess.PIPE,
-    )
+def started(config: Path, meeting: Meeting, rank: int) -> "subprocess.Popen[bytes]":
+    """The process of a rank of this machine. It ends with the end of its standard input, which is this process."""
+    words = [*COMMAND, "--config", str(config), "--folder", str(meeting.folder), "--rank", str(rank)]
+    if meeting.leader is not None:
+        words += ["--leader", str(meeting.leader)]
+    return subprocess.Popen(words, stdin=subprocess.PIPE)

@@ -14,16 +14,18 @@ from pathlib import Path
 
 from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.base.failure import RankFailed, StartFailure
+from graphpod_runtime.base.leader import Leader
 from graphpod_runtime.engine.pulse import Pulse
 from graphpod_runtime.engine.ranks.lines import Orders, Voice
+from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords, Order
 from graphpod_runtime.wire.messages import Fatal
 
 log = logging.getLogger("graphpod.engine")
 
 Obey = Callable[[Order], bool]
-MakeReady = Callable[[EngineConfig, Path, int, Pulse], Obey]
-"""(config, folder, rank, pulse) -> what obeys orders, of a rank that is Ready."""
+MakeReady = Callable[[EngineConfig, Meeting, int, Pulse], Obey]
+"""(config, meeting, rank, pulse) -> what obeys orders, of a rank that is Ready."""
 
 
 def main(arguments: list[str] | None = None, make_ready: MakeReady | None = None) -> int:
@@ -35,34 +37,36 @@ def main(arguments: list[str] | None = None, make_ready: MakeReady | None = None
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True, help="where ranks meet")
     parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--leader", type=Leader.parse, help="the machine of the first rank, where there are several")
     options = parser.parse_args(arguments)
     threading.Thread(target=_leave_with_the_first, name="first-rank-watch", daemon=True).start()
     config = EngineConfig.parse(options.config.read_bytes())
-    return run(config, options.folder, options.rank, make_ready or following)
+    meeting = Meeting(options.folder, options.leader, config.features.ranks // config.features.nodes)
+    return run(config, meeting, options.rank, make_ready or following)
 
 
-def run(config: EngineConfig, folder: Path, rank: int, make_ready: MakeReady) -> int:
+def run(config: EngineConfig, meeting: Meeting, rank: int, make_ready: MakeReady) -> int:
     """The rank from its start to its end; its exit code."""
     pulse = Pulse()
-    threading.Thread(target=_beat, args=(folder, rank, pulse), name="heart", daemon=True).start()
+    threading.Thread(target=_beat, args=(meeting, rank, pulse), name="heart", daemon=True).start()
     try:
-        orders = Orders(folder, rank)  # the first rank finds it connected when both are Ready
-        obey = make_ready(config, folder, rank, pulse)
+        orders = Orders(meeting, rank)  # the first rank finds it connected when both are Ready
+        obey = make_ready(config, meeting, rank, pulse)
         pulse.beat("Ready")
         while obey(orders.next()):
             pulse.beat("Ready")
     except StartFailure as failure:
         fatal = Fatal(failure.reason, failure.message, failure.code)
-        return _ends(folder, LastWords(rank, fatal, witness=isinstance(failure, RankFailed)))
+        return _ends(meeting, LastWords(rank, fatal, witness=isinstance(failure, RankFailed)))
     except Exception as error:
         log.exception("rank %d cannot go on", rank)
         message = f"{type(error).__name__}: {error}"
         fatal = Fatal(ExitCode.EngineDied.name, message, ExitCode.EngineDied)
-        return _ends(folder, LastWords(rank, fatal, witness=True))
+        return _ends(meeting, LastWords(rank, fatal, witness=True))
     return ExitCode.Drained
 
 
-def following(config: EngineConfig, folder: Path, rank: int, pulse: Pulse) -> Obey:
+def following(config: EngineConfig, meeting: Meeting, rank: int, pulse: Pulse) -> Obey:
     """Of the runner of this rank, on its own GPU."""
     # These import torch: the heart beats already.
     from graphpod_runtime.engine.ranks.following import Following
@@ -74,7 +78,7 @@ def following(config: EngineConfig, folder: Path, rank: int, pulse: Pulse) -> Ob
     from graphpod_runtime.ranks.pipeline import Position
 
     place, began = Position(rank, config.features.tensor, config.features.pipeline), time.time()
-    ranks, pipeline = connect(place, folder, device_of(config.features, rank))
+    ranks, pipeline = connect(place, meeting.collectives, device_of(config.features, rank))
     kind = Runner
     if pipeline is not None:
         pulse.waits_for, kind = (lambda: pipeline.waits_for), StageRunner
@@ -86,15 +90,15 @@ def following(config: EngineConfig, folder: Path, rank: int, pulse: Pulse) -> Ob
     return Following(runner).obey
 
 
-def _beat(folder: Path, rank: int, pulse: Pulse) -> None:
-    voice = Voice(folder)
+def _beat(meeting: Meeting, rank: int, pulse: Pulse) -> None:
+    voice = Voice(meeting, rank)
     while True:
         voice.say(Beat(rank, pulse.heartbeat(), pulse.waits_for()))
         pulse.wait()
 
 
-def _ends(folder: Path, words: LastWords) -> int:
-    voice = Voice(folder)
+def _ends(meeting: Meeting, words: LastWords) -> int:
+    voice = Voice(meeting, words.rank)
     voice.say(words)
     voice.close()
     return words.fatal.code

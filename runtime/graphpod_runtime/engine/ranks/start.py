@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from graphpod_policy import Device, EngineConfig
+from graphpod_policy import Device, EngineConfig, ExitCode, Obstacle
+from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.ranks.leading import LeadingRunner
 from graphpod_runtime.engine.ranks.others import Others, Start
 from graphpod_runtime.engine.ranks.stage_runner import FirstStage
@@ -35,6 +36,9 @@ def runner_of(
     when one of them has ended or stands still. StartFailure where there are fewer GPUs than ranks."""
     if config.features.ranks == 1:
         return Runner(config, report)
+    if config.features.nodes > 1:
+        what = f"spec.parallelism.nodes: several machines ({config.features.nodes}) are not built in Python"
+        raise StartFailure.by(Obstacle.of(ExitCode.FeatureNotBuilt, what, "use graphpod-engine serve --nodes"))
     if config.features.device is Device.Cuda:
         require_gpus(config.features.ranks)
     others = Others(config, Path(tempfile.mkdtemp(prefix="graphpod-ranks-")), start, temporary=True)

@@ -104,9 +104,10 @@ class Gpu:
 class SharedPlace:
     """The place of one of several ranks: all of them see the least that any has."""
 
-    def __init__(self, own: Place, ranks: Ranks) -> None:
+    def __init__(self, own: Place, ranks: Ranks, here: int) -> None:
+        """`here` are the ranks of this machine."""
         self.device = own.device
-        self._own, self._ranks = own, ranks
+        self._own, self._ranks, self._here = own, ranks, here
 
     def memory_bytes(self) -> int | None:
         own = self._own.memory_bytes()
@@ -114,7 +115,7 @@ class SharedPlace:
 
     def available_bytes(self) -> int:
         # Ranks on the host take from the same memory.
-        sharing = self._ranks.count if self.device.type == "cpu" else 1
+        sharing = self._here if self.device.type == "cpu" else 1
         return self._ranks.least(self._own.available_bytes() // sharing)
 
     def peak_of(self, run: Callable[[], object]) -> int:
@@ -142,11 +143,11 @@ def device_of(features: FeatureConfig, rank: int) -> torch.device:
     """The GPU of a rank, or the host. StartFailure where there are fewer GPUs than ranks."""
     if features.device is not Device.Cuda:
         return Host.device
-    require_gpus(features.ranks)
-    return Gpu(rank).device
+    require_gpus(features.ranks_of_node)
+    return Gpu(rank % features.ranks_of_node).device
 
 
-def place_of(device: Device, ranks: Ranks = ALONE) -> Place:
-    """The place that a configuration names; each rank has a GPU of its own."""
-    own = Gpu(ranks.rank) if device is Device.Cuda else Host()
-    return own if ranks.count == 1 else SharedPlace(own, ranks)
+def place_of(device: Device, ranks: Ranks = ALONE, here: int = 1) -> Place:
+    """The place that a configuration names; each of the ranks `here`, of this machine, has a GPU of its own."""
+    own = Gpu(ranks.rank % here) if device is Device.Cuda else Host()
+    return own if ranks.count == 1 else SharedPlace(own, ranks, here)

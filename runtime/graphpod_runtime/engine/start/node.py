@@ -57,7 +57,7 @@ def _draft(features: FeatureConfig, folder: Path) -> ModelFacts | None:
 def node_of(config: EngineConfig, model: ModelFacts | None, gpu: int = 0) -> NodeFacts:
     """The place that `config` names; of several GPUs that of this process."""
     if config.features.device is Device.Cpu:
-        free = memory.available_bytes() // config.features.ranks
+        free = memory.available_bytes() // config.features.ranks_of_node
         return NodeFacts(free_bytes=free, container_bytes=memory.limit_bytes())
     if (count := torch.cuda.device_count()) <= gpu:
         return NodeFacts(gpus=count)
@@ -70,7 +70,7 @@ def threads_of(config: EngineConfig) -> int | None:
     """Threads of this process; None: as many as torch takes by itself. Ranks without a number share the processors."""
     if config.threads is not None or config.features.ranks == 1:
         return config.threads
-    share = len(os.sched_getaffinity(0)) // config.features.ranks
+    share = len(os.sched_getaffinity(0)) // config.features.ranks_of_node
     return max(1, min(share, torch.get_num_threads()))
 
 

@@ -160,7 +160,7 @@ class Starter:
             report.stages[StartStage.Import] = time.time() - self._started_at
         self._tell()
         model_there = model_of(Path(asked.model.path), asked.features)
-        node = node_of(asked, model_there, self._ranks.rank)
+        node = node_of(asked, model_there, self._ranks.rank % asked.features.ranks_of_node)
         if obstacles := can_start(asked, self._plan, model_there, node):
             raise StartFailure.by(*obstacles)
         asked, unusual = settled(asked, model_there, node)
@@ -171,7 +171,7 @@ class Starter:
             raise StartFailure(ExitCode.SettingInvalid, what)
         if (threads := threads_of(asked)) is not None:
             torch.set_num_threads(threads)
-        place = place_of(asked.features.device, self._ranks)
+        place = place_of(asked.features.device, self._ranks, asked.features.ranks_of_node)
         compiles = self._plan.compile is not CompileMode.Nothing
         with imported_beside(place.device) if compiles else nullcontext(), self._stage(StartStage.Load):
             model = loaded(asked, place, self._read_model, self._alive)

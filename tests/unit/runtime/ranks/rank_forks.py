@@ -51,6 +51,8 @@ class Order(msgspec.Struct, frozen=True):
     """What is compiled runs as it was written."""
     known: list[list[int]] = []
     """Texts that look-ups find besides a sequence's own, where they begin as it does: each fifth draft is wrong."""
+    port: int = 0
+    """Of the leader, where ranks are those of several machines."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -76,6 +78,8 @@ class Answer(msgspec.Struct, frozen=True):
     """Other ranks that are alive after it."""
     folders: int = 0
     """Temporary ones that are there after it."""
+    machines: list[int] = []
+    """Exit codes of the workers of other machines."""
 
 
 class RankForks:
@@ -132,15 +136,22 @@ class Forked:
 
 def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     """In a fork, the first rank; it forks the others."""
+    import tempfile
+
     import torch.distributed as distributed
 
+    from graphpod_policy import config_hash
     from graphpod_runtime.base.failure import StartFailure
+    from graphpod_runtime.base.leader import Leader
     from graphpod_runtime.compiled import cache
     from graphpod_runtime.engine.capture.debug import DEBUG, FAULT
     from graphpod_runtime.engine.forward.drafting import proposer
-    from graphpod_runtime.engine.ranks import others, process
+    from graphpod_runtime.engine.ranks import others, process, worker
     from graphpod_runtime.engine.ranks.leading import RankLost
-    from graphpod_runtime.engine.ranks.start import runner_of
+    from graphpod_runtime.engine.ranks.meeting import Meeting
+    from graphpod_runtime.engine.ranks.others import Others
+    from graphpod_runtime.engine.ranks.roll import Roll
+    from graphpod_runtime.engine.ranks.start import leading, runner_of
     from graphpod_runtime.graphs.segments.cpu import RecorderPool
     from graphpod_runtime.wire.messages import Fatal
     from graphpod_runtime.wire.report import Report, State
@@ -176,7 +187,7 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         if rank == order.unwarmed:
             RecorderPool.warm = out_of_memory  # type: ignore[assignment,method-assign]
         (folder,) = folders()
-        os._exit(process.run(config, folder, rank, process.following))
+        os._exit(process.run(config, Meeting(folder, leader, here), rank, process.following))
 
     def compiled(*arguments: object) -> None:
         # Of the others nothing is run: all ranks hear of these first.
@@ -198,11 +209,33 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     def folders() -> list[Path]:
         return list(Path(os.environ["TMPDIR"]).glob("graphpod-ranks-*"))
 
+    def work(node: int) -> NoReturn:
+        """A fork that is another machine; it forks its ranks."""
+        folder = Path(tempfile.mkdtemp(prefix=f"graphpod-machine-{node}-"))
+
+        def start(rank: int) -> Forked:
+            if pid := os.fork():
+                return Forked(pid)
+            os._exit(process.run(config, Meeting(folder, leader, here), rank, process.following))
+
+        assert leader is not None
+        fatal = worker.work(config, folder, leader, node, start)
+        os._exit(0 if fatal is None else fatal.code)
+
     def report(report: Report) -> None:
         if report.state is State.Capturing:
             send("capture")
 
-    runner = runner_of(config, report, start, ended)
+    nodes, here = config.features.nodes, config.features.ranks_of_node
+    leader = Leader("127.0.0.1", order.port) if nodes > 1 else None
+    machines = [Forked(pid) if (pid := os.fork()) else work(node) for node in range(1, nodes)]
+    if leader is None:
+        runner = runner_of(config, report, start, ended)
+    else:
+        roll = Roll(leader, nodes, config.features.ranks, config_hash(config.canonical()))
+        roll.wait(lambda missing: None, 0.1)
+        folder = Path(tempfile.mkdtemp(prefix="graphpod-ranks-"))
+        runner = leading(config, report, None, Others(config, folder, start, temporary=True, roll=roll))
     try:
         runner.start()
         send("decode")
@@ -234,7 +267,8 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     )
     del runner
     gc.collect()  # the runner leaves the other ranks
-    answered(msgspec.structs.replace(answer, folders=len(folders())))
+    machine_codes = [machine.wait() for machine in machines]
+    answered(msgspec.structs.replace(answer, folders=len(folders()), machines=machine_codes))
 
 
 def _known(known: list[list[int]], texts: Any, lengths: Any, count: int) -> Any:

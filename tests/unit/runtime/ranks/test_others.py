@@ -12,6 +12,7 @@ from graphpod_policy import Device, ExitCode, Policy
 from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.engine.ranks.leading import LeadingRunner, RankLost
 from graphpod_runtime.engine.ranks.lines import Voice
+from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import LastWords
 from graphpod_runtime.engine.ranks.others import Others
 from graphpod_runtime.engine.runner import Runner
@@ -59,7 +60,7 @@ def test_a_rank_that_could_say_nothing_is_blamed_for_the_words_of_a_witness_alon
     """The kernel ends one for its memory in the passes before captures; the other fails where it computes with it."""
     processes = [Process(rank, []) for rank in (1, 2)]
     config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, tensor=3)
-    others, voice = Others(config, tmp_path, lambda rank: processes[rank - 1]), Voice(tmp_path)
+    others, voice = Others(config, tmp_path, lambda rank: processes[rank - 1]), Voice(Meeting(tmp_path), 1)
     words = Fatal("CaptureFailed", "cannot go on", ExitCode.CaptureFailed)
     processes[1].code = -9
     voice.say(LastWords(1, words, witness=witness))

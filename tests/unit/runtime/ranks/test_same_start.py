@@ -100,7 +100,7 @@ def test_ranks_have_the_same_pages_though_their_drivers_take_different_memory(ll
     def size(rank: int) -> None:
         decode_bytes, more = ((500_000, 0), (700_000, 3 * page))[rank]
         gpu = Gpu(page, more)
-        place = SharedPlace(gpu, ranks[rank])
+        place = SharedPlace(gpu, ranks[rank], len(ranks))
         made[rank] = kv_sizing.cache(config, 8, shape, place, gpu.allocate, lambda: None, decode_bytes, {}, ranks[rank])
 
     in_threads(size)

@@ -1,0 +1,30 @@
+"""The address of the machine that has the first rank of an engine."""
+
+from dataclasses import dataclass
+
+LEADER = "GRAPHPOD_LEADER"
+"""Environment variable: HOST:PORT of the leader's machine, as `serve --leader` has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The machine of the first rank, as all others reach it."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Leader":
+        """HOST:PORT, an IPv6 address in brackets. ValueError for anything else."""
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise ValueError(f"{text!r} is not HOST:PORT")
+        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+
+    def url(self, after: int) -> str:
+        """Of the port so many after its own."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"tcp://{host}:{self.port + after}"
+
+    def __str__(self) -> str:
+        return self.url(0).removeprefix("tcp://")

@@ -1,0 +1,43 @@
+"""`graphpod-engine serve --node-index 1`: the ranks of a machine that is not the leader's. No ports, no requests."""
+
+import logging
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+from graphpod_policy import ConfigError, EngineConfig, ExitCode
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.leader import LEADER, Leader
+from graphpod_runtime.engine.ranks.worker import work
+from graphpod_runtime.front.requests.termination import Ending, report
+
+log = logging.getLogger("graphpod.engine")
+
+
+def main(path: Path, node: int, termination_log: Path | None) -> int:
+    """Runs the ranks of machine `node` to their end; returns the exit code, whose cause is the termination message."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    # The leader's drains, and lets the others go: a worker that left before would end it amid its requests.
+    signal.signal(signal.SIGTERM, lambda *_: log.info("asked to end: the leader's machine lets this one go"))
+    return report(_ending(path, node), termination_log)
+
+
+def _ending(path: Path, node: int) -> Ending:
+    try:
+        config = EngineConfig.parse(path.read_bytes())
+        leader = Leader.parse(os.environ.get(LEADER, ""))
+    except (OSError, ConfigError) as error:
+        return Ending(ExitCode.ConfigInvalid, f"{path}: {error}")
+    except ValueError as error:
+        return Ending(ExitCode.SettingInvalid, f"--node-index {node} needs --leader HOST:PORT: {error}")
+    nodes = config.features.nodes
+    if not 0 < node < nodes or config.features.ranks % nodes:
+        what = f"--node-index {node}: the engine has {nodes} machines for {config.features.ranks} ranks"
+        return Ending(ExitCode.SettingInvalid, f"{what}; set --nodes to a number that divides the ranks")
+    with tempfile.TemporaryDirectory(prefix="graphpod-worker-") as folder:
+        try:
+            fatal = work(config, Path(folder), leader, node)
+        except StartFailure as failure:
+            return Ending(failure.code, failure.message)
+    return Ending(ExitCode.Drained, "") if fatal is None else Ending(ExitCode(fatal.code), fatal.message)

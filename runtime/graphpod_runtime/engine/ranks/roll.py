@@ -1,0 +1,222 @@
+"""The machines of an engine, as the leader's sees them: each joins over a TCP connection, which lasts as long as both.
+
+A worker says who it is and what configuration it has. The leader lets it in or says why not. Then the worker reports
+how each of its ranks ends. The end of the connection is the end of the other machine's part.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import msgspec
+
+from graphpod_runtime.base.leader import Leader
+from graphpod_runtime.engine.ranks.meeting import ranks_of
+
+LINE_BYTES = 4096
+HELLO_SECONDS = 10.0
+MOST_CALLERS = 128
+"""Connections that are open at a time; a stranger's is closed after HELLO_SECONDS."""
+KEEPALIVE_SECONDS, KEEPALIVE_PROBES = 4, 3
+"""A machine that answers nothing has gone after about KEEPALIVE_SECONDS × (1 + KEEPALIVE_PROBES)."""
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """The first line of a worker."""
+
+    node: int
+    config_hash: str
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """Its answer; `refused` says why it may not take part."""
+
+    refused: str = ""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A rank of the worker has ended. `code` is as subprocess has it: negative for a signal."""
+
+    rank: int
+    code: int
+
+
+class Line:
+    """Lines of JSON over one connection; `closed` in a `with`."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._unread = b""
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            (socket.TCP_KEEPIDLE, KEEPALIVE_SECONDS),
+            (socket.TCP_KEEPINTVL, KEEPALIVE_SECONDS),
+            (socket.TCP_KEEPCNT, KEEPALIVE_PROBES),
+        ):
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+    def say(self, message: msgspec.Struct) -> None:
+        """OSError where the other end has gone."""
+        self.connection.sendall(msgspec.json.encode(message) + b"\n")
+
+    def heard(self) -> bytes | None:
+        """The next line; None at the end of the connection, and for a line that is too long. TimeoutError after the
+        connection's own limit."""
+        while b"\n" not in self._unread:
+            try:
+                got = self.connection.recv(LINE_BYTES)
+            except TimeoutError:
+                raise
+            except OSError:
+                return None
+            self._unread += got
+            if not got or len(self._unread) > LINE_BYTES:
+                return None
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+
+class Away:
+    """A process of another machine, by what its worker reports."""
+
+    pid = 0
+
+    def __init__(self, hang_up: Callable[[], None]) -> None:
+        self._hang_up, self._ended = hang_up, threading.Event()
+        self.code: int | None = None
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def kill(self) -> None:
+        """Its worker ends it when the connection ends."""
+        self._hang_up()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Nothing is left to wait for once the connection has ended: its code is 0 then, if it was not reported."""
+        self._ended.wait(timeout)
+        return self.code or 0
+
+    def ends(self, code: int | None) -> None:
+        """`code` None: its machine has gone."""
+        self.code = code if self.code is None else self.code
+        self._ended.set()
+
+
+class Roll:
+    """Who has come; the leader's part. `missing` and `gone` may be read by any thread."""
+
+    def __init__(self, leader: Leader, nodes: int, ranks: int, config_hash: str) -> None:
+        """Listens. OSError where the port is taken."""
+        self.leader, self.nodes = leader, nodes
+        self._ranks, self._hash = ranks, config_hash
+        self._lines: dict[int, Line] = {}
+        self._lock = threading.Lock()
+        self._callers = threading.BoundedSemaphore(MOST_CALLERS)
+        self.gone: str = ""
+        """The first machine whose connection has ended though ranks of it had not."""
+        self.away = {
+            rank: Away(lambda node=node: self._hang_up(node))  # type: ignore[misc]
+            for node in range(1, nodes)
+            for rank in ranks_of(node, nodes, ranks)
+        }
+        """The processes of all other machines, by rank."""
+        dual = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if dual else socket.AF_INET
+        self._listening = socket.create_server(("", leader.port), family=family, dualstack_ipv6=dual)
+        threading.Thread(target=self._accept, name="roll", daemon=True).start()
+
+    @property
+    def missing(self) -> list[int]:
+        """Machines that have not joined yet."""
+        with self._lock:
+            return [node for node in range(1, self.nodes) if node not in self._lines]
+
+    def wait(self, meanwhile: Callable[[list[int]], None], seconds: float = 1.0) -> None:
+        """Until all have come; calls `meanwhile` with those that are missing, again and again."""
+        while missing := self.missing:
+            meanwhile(missing)
+            time.sleep(seconds)
+
+    def close(self) -> None:
+        self._listening.close()
+        for node in range(1, self.nodes):
+            self._hang_up(node)
+
+    def _hang_up(self, node: int) -> None:
+        with self._lock:
+            line = self._lines.get(node)
+        if line is not None:
+            with suppress(OSError):
+                line.connection.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, address = self._listening.accept()
+            except OSError:
+                return  # closed
+            if not self._callers.acquire(blocking=False):
+                connection.close()
+                continue
+            caller = address[0].removeprefix("::ffff:")
+            threading.Thread(target=self._served, args=(connection, caller), daemon=True).start()
+
+    def _served(self, connection: socket.socket, address: str) -> None:
+        with connection:
+            try:
+                connection.settimeout(HELLO_SECONDS)
+                line = Line(connection)
+                hello = msgspec.json.decode(line.heard() or b"", type=Hello)
+                with self._joined(hello, line) as refused:
+                    line.say(Welcome(refused))
+                    if not refused:
+                        connection.settimeout(None)
+                        self._follow(hello.node, line, address)
+            except (OSError, msgspec.DecodeError):
+                return  # a stranger, or a worker that comes again
+            finally:
+                self._callers.release()
+
+    @contextmanager
+    def _joined(self, hello: Hello, line: Line) -> Iterator[str]:
+        """Why it may not, or "" for one that is on the roll from now on."""
+        with self._lock:
+            refused = self._refused(hello)
+            if not refused:
+                self._lines[hello.node] = line
+        yield refused
+
+    def _refused(self, hello: Hello) -> str:
+        if not 0 < hello.node < self.nodes:
+            return f"there is no machine {hello.node}: the leader's is 0, and the others are 1 to {self.nodes - 1}"
+        if hello.config_hash != self._hash:
+            return (
+                f"machine {hello.node} has another configuration ({hello.config_hash[:10]}) than the leader's "
+                f"({self._hash[:10]}): all need the same options, and the model at the same path"
+            )
+        if hello.node in self._lines:
+            return f"machine {hello.node} has joined already; the leader's engine ends with it, and starts again"
+        return ""
+
+    def _follow(self, node: int, line: Line, address: str) -> None:
+        """Until its connection ends."""
+        own = ranks_of(node, self.nodes, self._ranks)
+        while (said := line.heard()) is not None:
+            try:
+                ended = msgspec.json.decode(said, type=Ended)
+            except msgspec.DecodeError:
+                break
+            if ended.rank in own:
+                self.away[ended.rank].ends(ended.code)
+        alive = [rank for rank in own if self.away[rank].code is None]
+        if alive:
+            self.gone = self.gone or f"machine {node} of {self.nodes} ({address}) has gone, with {_named(own)}"
+        for rank in alive:
+            self.away[rank].ends(None)
+
+
+def _named(ranks: range) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"

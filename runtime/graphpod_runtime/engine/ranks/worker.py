@@ -1,0 +1,117 @@
+"""The ranks of a machine that is not the leader's: started when the leader's lets it in, ended when that goes."""
+
+import logging
+import select
+import signal
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+
+from graphpod_policy import EngineConfig, ExitCode, config_hash
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.leader import Leader
+from graphpod_runtime.engine.ranks.meeting import Meeting, ranks_of
+from graphpod_runtime.engine.ranks.others import LEAVE_SECONDS, Process, Start, started
+from graphpod_runtime.engine.ranks.roll import HELLO_SECONDS, Ended, Hello, Line, Welcome
+from graphpod_runtime.wire.messages import Fatal
+
+log = logging.getLogger("graphpod.engine")
+
+AGAIN_SECONDS = 1.0
+"""Between two tries to reach the leader's machine, which may start later."""
+SAID_SECONDS = 30.0
+LOOK_SECONDS = 0.2
+BLAMED_SECONDS = 5.0
+"""So long after a rank's end the leader's engine ends by it."""
+
+
+def work(config: EngineConfig, folder: Path, leader: Leader, node: int, start: Start | None = None) -> Fatal | None:
+    """Runs the ranks of machine `node` to their end: None when the leader's engine has let them go, else the cause.
+    StartFailure where the leader's does not let this machine in. `start`: how processes of ranks begin."""
+    meeting = Meeting(folder, leader, config.features.ranks // config.features.nodes)
+    path = folder / "engine.json"
+    path.write_bytes(config.canonical())
+    with joined(config, leader, node) as connection:
+        line = Line(connection)
+        own = ranks_of(node, config.features.nodes, config.features.ranks)
+        start = start or (lambda rank: started(path, meeting, rank))
+        processes = {rank: start(rank) for rank in own}
+        try:
+            return _watched(line, processes, leader)
+        finally:
+            for process in processes.values():
+                if process.poll() is None:
+                    process.kill()
+
+
+def joined(config: EngineConfig, leader: Leader, node: int) -> socket.socket:
+    """A connection to the leader's machine, which has let this one in; waits for it as long as it takes."""
+    hello, said = Hello(node, config_hash(config.canonical())), -SAID_SECONDS
+    while True:
+        try:
+            connection = socket.create_connection((leader.host, leader.port), timeout=HELLO_SECONDS)
+            try:
+                _let_in(connection, hello)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+        except (OSError, msgspec.DecodeError) as error:
+            if (now := time.monotonic()) - said >= SAID_SECONDS:
+                log.info("waiting for the leader's machine at %s: %s", leader, error)
+                said = now
+        time.sleep(AGAIN_SECONDS)
+
+
+def _let_in(connection: socket.socket, hello: Hello) -> None:
+    line = Line(connection)
+    line.say(hello)
+    answer = line.heard()
+    if answer is None:
+        raise ConnectionError("it has closed the connection")
+    welcome = msgspec.json.decode(answer, type=Welcome)
+    if welcome.refused:
+        raise StartFailure(ExitCode.ConfigInvalid, welcome.refused)
+    connection.settimeout(None)
+
+
+def _watched(line: Line, processes: dict[int, Process], leader: Leader) -> Fatal | None:
+    running, blamed, until = dict(processes), None, float("inf")
+    while running and time.monotonic() < until:
+        readable, _, _ = select.select([line.connection], [], [], LOOK_SECONDS)
+        for rank, process in list(running.items()):
+            if (code := process.poll()) is None:
+                continue
+            del running[rank]
+            if code != ExitCode.Drained and blamed is None:
+                blamed, until = _ended(rank, code), min(until, time.monotonic() + BLAMED_SECONDS)
+            _say(line, Ended(rank, code))
+        if readable and line.heard() is None:  # the leader's says nothing more
+            if blamed is None and not _left(running):
+                what = f"the leader's machine, {leader}, has gone or its engine has ended; its log has the cause"
+                return Fatal(ExitCode.RankDied.name, what, ExitCode.RankDied)
+            return blamed
+    return blamed
+
+
+def _left(running: dict[int, Process]) -> bool:
+    """Whether all ranks leave by themselves: the leader's engine has ended as it should."""
+    until = time.monotonic() + LEAVE_SECONDS
+    while time.monotonic() < until and any(process.poll() is None for process in running.values()):
+        time.sleep(LOOK_SECONDS / 2)
+    return all(process.poll() == ExitCode.Drained for process in running.values())
+
+
+def _ended(rank: int, code: int) -> Fatal:
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    reason = ExitCode(code) if code in set(ExitCode) else ExitCode.RankDied
+    return Fatal(reason.name, f"rank {rank} has ended: {how}; the leader's machine has the cause", reason)
+
+
+def _say(line: Line, ended: Ended) -> None:
+    try:
+        line.say(ended)
+    except OSError as error:
+        log.info("the leader's machine does not hear that rank %d has ended: %s", ended.rank, error)

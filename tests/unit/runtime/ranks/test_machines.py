@@ -1,0 +1,243 @@
+"""Ranks of several machines: who is let in, what ends all of them, and that they write what one rank writes."""
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from graphpod_policy import EngineConfig, ExitCode, Policy, config_hash
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.leader import LEADER, Leader
+from graphpod_runtime.cli import main
+from graphpod_runtime.engine import process
+from graphpod_runtime.engine.pulse import Pulse
+from graphpod_runtime.engine.ranks.meeting import Meeting, ranks_of
+from graphpod_runtime.engine.ranks.others import Others
+from graphpod_runtime.engine.ranks.roll import LINE_BYTES, Roll
+from graphpod_runtime.engine.ranks.start import runner_of
+from graphpod_runtime.engine.ranks.worker import joined, work
+from graphpod_runtime.ranks.interface import interface_to
+from graphpod_runtime.wire.messages import Fatal
+from tests.unit.runtime.ranks.conftest import GREEDY, alone, config
+from tests.unit.runtime.ranks.rank_forks import RankForks
+from tests.unit.runtime.ranks.test_others import Process
+
+PORTS = 8
+"""After the leader's own: two, and one for each rank."""
+
+
+def free_ports() -> int:
+    """The first of PORTS that are free in a row."""
+    for port in range(21000, 32000, PORTS):
+        with ExitStack() as bound:
+            try:
+                for one in range(port, port + PORTS):
+                    bound.enter_context(socket.create_server(("127.0.0.1", one)))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free ports")
+
+
+@pytest.fixture
+def two_machines(two: Path) -> EngineConfig:
+    return config(two, Policy.Disabled, Policy.Disabled, pipeline=2, nodes=2)
+
+
+@pytest.fixture
+def roll(two_machines: EngineConfig) -> Iterator[Roll]:
+    made = Roll(Leader("127.0.0.1", free_ports()), 2, 2, config_hash(two_machines.canonical()))
+    yield made
+    made.close()
+
+
+class Worker:
+    """Machine 1 in a thread, with a process for its rank that ends as it is told."""
+
+    def __init__(self, engine: EngineConfig, folder: Path, leader: Leader) -> None:
+        self.did: list[str] = []
+        self.process = Process(1, self.did)
+        self.ended: list[Fatal | None] = []
+
+        def run() -> None:
+            self.ended.append(work(engine, folder, leader, 1, lambda rank: self.process))
+
+        self.thread = threading.Thread(target=run)
+        self.thread.start()
+
+
+def eventually_in_trouble(others: Others) -> Fatal:
+    found = others.cause()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("text", ["host:29500", "10.0.0.1:1", "[fd00::1]:65535"])
+def test_an_address_reads_as_it_is_written(text: str) -> None:
+    assert str(Leader.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "host", ":1", "host:0", "host:65536", "host:x", "host:-1"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not HOST:PORT"):
+        Leader.parse(text)
+
+
+def test_ranks_of_the_leaders_machine_use_files_and_all_others_ports_of_their_own(tmp_path: Path) -> None:
+    meeting = Meeting(tmp_path, Leader("leader", 29500), here=2)
+    assert [list(ranks_of(node, 3, 6)) for node in range(3)] == [[0, 1], [2, 3], [4, 5]]
+    assert meeting.orders_of(1) == f"ipc://{tmp_path}/rank-1"
+    assert [meeting.orders_of(rank) for rank in (2, 3)] == ["tcp://leader:29504", "tcp://leader:29505"]
+    assert (meeting.notices_of(1), meeting.notices_of(2)) == (f"ipc://{tmp_path}/notices", "tcp://leader:29502")
+    assert meeting.bound("tcp://leader:29502") == "tcp://*:29502"
+    assert meeting.collectives == "tcp://leader:29501"
+    assert Meeting(tmp_path).collectives == f"file://{tmp_path}/meeting"
+
+
+def test_the_interface_is_that_of_the_way_to_the_leader() -> None:
+    assert interface_to("127.0.0.1", 1) == "lo"
+
+
+def test_a_machine_is_let_in_once_and_with_the_same_configuration(roll: Roll, two_machines: EngineConfig) -> None:
+    assert roll.missing == [1]
+    for node in (0, 2):
+        with pytest.raises(StartFailure, match=f"there is no machine {node}"):
+            joined(two_machines, roll.leader, node)
+    other = config(Path(two_machines.model.path), Policy.Breakable, Policy.Full, pipeline=2, nodes=2)
+    with pytest.raises(StartFailure, match="machine 1 has another configuration") as refused:
+        joined(other, roll.leader, 1)
+    assert refused.value.code is ExitCode.ConfigInvalid
+    with joined(two_machines, roll.leader, 1):
+        roll.wait(lambda missing: None, 0.01)
+        with pytest.raises(StartFailure, match="machine 1 has joined already"):
+            joined(two_machines, roll.leader, 1)
+
+
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\n\n", b"{}\n", b"x" * (2 * LINE_BYTES), b'{"node": "1"}\n', b"\n"])
+def test_a_stranger_is_shown_out(roll: Roll, said: bytes) -> None:
+    with socket.create_connection((roll.leader.host, roll.leader.port), timeout=5) as stranger:
+        stranger.sendall(said)
+        with suppress(ConnectionResetError):  # it was closed before all was read
+            assert stranger.recv(1) == b""
+    assert roll.missing == [1]
+
+
+def test_a_rank_of_another_machine_that_ends_is_named_with_its_signal(
+    roll: Roll, two_machines: EngineConfig, tmp_path: Path
+) -> None:
+    worker = Worker(two_machines, tmp_path, roll.leader)
+    roll.wait(lambda missing: None, 0.01)
+    (folder := tmp_path / "leader").mkdir()
+    others = Others(two_machines, folder, roll=roll)
+    worker.process.code = -signal.SIGKILL
+    fatal = eventually_in_trouble(others)
+    assert (fatal.reason, fatal.message) == (
+        "RankDied",
+        "rank 1 of 2 (stage 1 of 2) has ended at Import: signal SIGKILL",
+    )
+    others.kill()
+    worker.thread.join(10)
+    (ended,) = worker.ended
+    assert ended is not None
+    assert (ended.code, ended.message.split(";")[0]) == (ExitCode.RankDied, "rank 1 has ended: signal SIGKILL")
+    others.abandon()
+    others.close()
+
+
+def test_a_machine_that_goes_is_named_with_its_ranks(roll: Roll, two_machines: EngineConfig, tmp_path: Path) -> None:
+    with joined(two_machines, roll.leader, 1):
+        roll.wait(lambda missing: None, 0.01)
+        others = Others(two_machines, tmp_path, roll=roll)
+    fatal = eventually_in_trouble(others)
+    assert (fatal.reason, fatal.message) == ("RankDied", "machine 1 of 2 (127.0.0.1) has gone, with rank 1")
+    others.abandon()
+    others.close()
+
+
+def test_without_the_leader_a_machine_ends_its_ranks(roll: Roll, two_machines: EngineConfig, tmp_path: Path) -> None:
+    worker = Worker(two_machines, tmp_path, roll.leader)
+    roll.wait(lambda missing: None, 0.01)
+    roll.close()
+    worker.thread.join(20)
+    (ended,) = worker.ended
+    assert ended is not None
+    assert ended.code == ExitCode.RankDied
+    assert f"the leader's machine, {roll.leader}, has gone" in ended.message
+    assert worker.did == ["kill 1"]
+
+
+def test_a_machine_whose_ranks_were_let_go_ends_well(roll: Roll, two_machines: EngineConfig, tmp_path: Path) -> None:
+    worker = Worker(two_machines, tmp_path, roll.leader)
+    roll.wait(lambda missing: None, 0.01)
+    worker.process.code = ExitCode.Drained
+    worker.thread.join(10)
+    assert worker.ended == [None]
+    assert roll.away[1].wait(5) == ExitCode.Drained
+    assert roll.gone == ""
+
+
+def test_the_library_refuses_several_machines_by_name(two_machines: EngineConfig) -> None:
+    with pytest.raises(
+        StartFailure, match=r"several machines \(2\) are not built in Python; use graphpod-engine serve"
+    ):
+        runner_of(two_machines, lambda report: None)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--nodes", "2"), ExitCode.SettingInvalid, "--node-index 1 needs --leader HOST:PORT: '' is not HOST:PORT"),
+        (("--nodes", "2", "--leader", "host"), ExitCode.SettingInvalid, "'host' is not HOST:PORT"),
+        (("--leader", "h:1"), ExitCode.SettingInvalid, "--node-index 1: the engine has 1 machines for 2 ranks"),
+        (("--nodes", "3", "--leader", "h:1"), ExitCode.SettingInvalid, "the engine has 3 machines for 2 ranks"),
+    ],
+)
+def test_a_worker_says_what_is_wrong_with_its_options(
+    two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: ExitCode, said: str
+) -> None:
+    monkeypatch.setenv(LEADER, "")  # it is as it was after the test, whatever the command sets
+    log = tmp_path / "termination"
+    command = ("serve", "--model", str(two), "--device", "cpu", "--pipeline-parallel", "2", "--node-index", "1")
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert main([*command, "--termination-log", str(log), *words]) == code
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert said in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("leader", "nodes", "reason", "said"),
+    [
+        ("", 2, "SettingInvalid", "an engine of 2 machines needs the address of the leader's: '' is not HOST:PORT"),
+        ("127.0.0.1:1", 3, "ParallelismInvalid", "nodes 3 do not divide 2 ranks"),
+    ],
+)
+def test_the_leaders_engine_says_what_is_wrong_before_it_waits_for_others(
+    two: Path, monkeypatch: pytest.MonkeyPatch, leader: str, nodes: int, reason: str, said: str
+) -> None:
+    monkeypatch.setenv(LEADER, leader)
+    engine = config(two, Policy.Disabled, Policy.Disabled, pipeline=2, nodes=nodes)
+    with pytest.raises(StartFailure, match=said) as refused:
+        process._roll(engine, Pulse())
+    assert refused.value.reason == reason
+
+
+def test_a_port_that_is_taken_is_named(two_machines: EngineConfig, roll: Roll, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LEADER, str(roll.leader))
+    with pytest.raises(StartFailure, match=f"--leader {roll.leader}: the port cannot be listened on"):
+        process._roll(two_machines, Pulse())
+
+
+def test_two_machines_write_what_one_rank_writes(ranks: RankForks, two: Path) -> None:
+    """Each forks its own rank; they meet over TCP, and the worker ends when the leader lets it go."""
+    settings = config(two, Policy.Breakable, Policy.Full, pipeline=2, nodes=2)
+    found = ranks.answer(settings, GREEDY, port=free_ports())
+    assert found.failure == ""
+    assert [told.texts for told in found.told] == [told.texts for told in alone(two, GREEDY)]
+    assert found.graphs == {"prefill": ("Breakable", 2, "Passed"), "decode": ("Full", 2, "Passed")}
+    assert (found.layers, found.machines, found.folders) == ((1, 1), [0], 0)
