@@ -14,6 +14,19 @@ NAMES = {10: "ConfigInvalid", 11: "ModelInvalid", 12: "CaptureFailed", 13: "Capt
 NAMES |= {14: "SelfCheckFailed", 15: "EngineDied", 16: "Stuck", 28: "SettingInvalid", 31: "RankDied", 32: "RankStuck"}
 NAMES[137] = "OOMKilled"
 
+AWAKE = {
+    "state": "Awake",
+    "idle": False,
+    "source": None,
+    "freedBytes": 0,
+    "sleepSeconds": 0.0,
+    "wakeSeconds": 0.0,
+    "modelRevision": "",
+    "refused": None,
+    "problem": None,
+}
+"""What an engine says of sleep that has never slept."""
+
 
 @dataclass(frozen=True, slots=True)
 class PhaseScene:
@@ -149,6 +162,7 @@ class Story:
             "vocabulary": 0,
             "warnings": [],
             "failure": scene.failure and {"reason": scene.failure[0], "message": scene.failure[1]},
+            "sleep": dict(AWAKE),
             "scrapes": {
                 "listeningSeconds": round(at, 1),
                 "lastSecondsAgo": None if scraped_at is None else round(at - scraped_at, 1),
