@@ -4,8 +4,9 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from graphpod_policy import (
     Device,
@@ -28,6 +29,8 @@ from graphpod_runtime.api.gpus import Gpus, usable_gpus
 from graphpod_runtime.base.arguments import POLICIES, memory, number, one_of
 
 AUTO = "auto"
+OF_SERVERS = ("sleep", "sleep_after", "nodes")
+"""Options that an engine in the caller's process does not have."""
 
 
 class LocalError(ValueError):
@@ -71,6 +74,10 @@ class LocalOptions:
     """Seconds without requests."""
     nodes: int = 1
     """Machines."""
+
+    def of_library(self) -> dict[str, Any]:
+        """Arguments of an Engine."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in OF_SERVERS}
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "LocalOptions":

@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 from graphpod_policy import ConfigError, ExitCode
@@ -45,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
             prompt_logprobs=options.prompt_logprobs,
         )
         start_log = StartLog(lambda line: print(line, file=sys.stderr, flush=True))
-        with Engine(**asdict(LocalOptions.of(options)), report=start_log.note) as engine:
+        with Engine(**LocalOptions.of(options).of_library(), report=start_log.note) as engine:
             ready = time.time()
             if options.plain:
                 found = engine.generate(options.prompt, sampling)
