@@ -53,13 +53,22 @@ class Slumber:
         self._idle_seconds, self._clock = idle_seconds, clock
         self._asked = False
         """A command wants it to sleep."""
+        self._changed = clock()
+        """When it began, or weights came back last: idle seconds count from then on at the earliest."""
+        self._gave_up: float | None = None
+        """Since when no request had been open when it could not sleep: it is not tried again before the next one."""
         self._revision: str | None = None
         """That of the command to reload which has not been obeyed yet."""
         self._changes: list[Residence] = []
         self.said = Residence()
-        if sleeper is not None and sleeper.sleeps:
+        if sleeper is None:
+            return
+        counters.add(FAILURES, 0, transition="reload")
+        if sleeper.sleeps:
             counters.set("graphpod_asleep", 0)
             counters.set("graphpod_sleep_freed_bytes", 0)
+            for transition in ("sleep", "wake"):
+                counters.add(FAILURES, 0, transition=transition)
 
     @property
     def asleep(self) -> bool:
@@ -75,6 +84,8 @@ class Slumber:
         match command:
             case Sleep():
                 self._asked = True
+                if self.asleep:
+                    self._say(asleep=True, idle=False)
             case Wake():
                 self._asked = False
                 if self.asleep:
@@ -90,11 +101,10 @@ class Slumber:
             return
         if self._revision is not None:
             self._reload(self._sleeper, self._revision)
-        if self.asleep:
+        if self.asleep or not (self._asked or self._idle_for(since)):
             return
-        idle = self._idle_seconds is not None and self._clock() - since >= self._idle_seconds
-        if self._asked or (idle and self._sleeper.sleeps and not self.said.problem):
-            self._fall_asleep(self._sleeper)
+        if not self._fall_asleep(self._sleeper):
+            self._gave_up = since
 
     def awaken(self) -> str | None:
         """Brings the weights back before a request, if they are away; why that could not be."""
@@ -114,7 +124,14 @@ class Slumber:
         said, self._changes = self._changes, []
         return said
 
-    def _fall_asleep(self, sleeper: Sleeper) -> None:
+    def _idle_for(self, since: float) -> bool:
+        """Whether it is to sleep for want of requests, which it had last at `since`."""
+        if self._idle_seconds is None or self._sleeper is None or not self._sleeper.sleeps or self._gave_up == since:
+            return False
+        return self._clock() - max(since, self._changed) >= self._idle_seconds
+
+    def _fall_asleep(self, sleeper: Sleeper) -> bool:
+        """Whether it sleeps now."""
         began, asked = self._clock(), self._asked
         self._forget()
         try:
@@ -122,7 +139,7 @@ class Slumber:
         except CannotSleep as error:
             self._asked = False
             self._failed("sleep", str(error))
-            return
+            return False
         seconds = self._clock() - began
         self._counters.set("graphpod_asleep", 1)
         self._counters.set("graphpod_sleep_freed_bytes", freed)
@@ -130,8 +147,10 @@ class Slumber:
         source = sleeper.source or ""
         self._say(asleep=True, idle=not asked, source=str(source), freed_bytes=freed, sleep_seconds=seconds)
         log.info("asleep: %d bytes freed in %.2f s; weights come back from %s", freed, seconds, source)
+        return True
 
     def _woke(self, seconds: float) -> None:
+        self._changed = self._clock()
         self._counters.set("graphpod_asleep", 0)
         self._counters.observe(SECONDS, seconds, transition="wake")
         self._say(asleep=False, idle=False, wake_seconds=seconds)
@@ -145,7 +164,8 @@ class Slumber:
         except (CannotReload, CannotWake) as error:
             self._failed("reload", str(error), refused=revision)
             return
-        seconds = self._clock() - began
+        self._changed = self._clock()
+        seconds = self._changed - began
         if sleeper.sleeps:
             self._counters.set("graphpod_asleep", 0)
         self._counters.observe(SECONDS, seconds, transition="reload")

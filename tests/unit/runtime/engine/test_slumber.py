@@ -7,6 +7,8 @@ import pytest
 from graphpod_policy import FeatureConfig
 from graphpod_runtime.engine.loop import Loop
 from graphpod_runtime.engine.sleep.problems import CannotReload, CannotSleep, CannotWake
+from graphpod_runtime.engine.sleep.slumber import Slumber
+from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import (
     Abort,
     Command,
@@ -118,6 +120,59 @@ def test_idle_seconds_that_are_not_over_change_nothing() -> None:
     words = Words()
     run(words, [ask("a")], idle=3600)
     assert words.did == []
+
+
+def slumber(words: Words, clock: list[float]) -> Slumber:
+    """It sleeps after ten seconds of the `clock`, whose last entry is the time."""
+    return Slumber(words, Counters(), lambda: None, lambda: None, 10, lambda: clock[-1])
+
+
+def test_woken_by_command_it_stays_awake_for_as_long_as_after_a_request() -> None:
+    words, clock = Words(), [0.0]
+    one = slumber(words, clock)
+    for now, did in ((9.9, []), (10.0, ["sleep"]), (100.0, ["sleep"])):
+        clock.append(now)
+        one.rest(0.0)
+        assert words.did == did
+    one.obey(Wake())
+    for now, did in ((109.9, ["sleep", "wake"]), (110.0, ["sleep", "wake", "sleep"])):
+        clock.append(now)
+        one.rest(0.0)
+        assert words.did == did
+    one.obey(Reload("r1"))
+    for now in (111.0, 120.9):
+        clock.append(now)
+        one.rest(0.0)
+    assert words.did == ["sleep", "wake", "sleep", "reload"]
+
+
+def test_asleep_for_want_of_requests_it_says_that_a_command_has_come() -> None:
+    words, clock = Words(), [0.0]
+    one = slumber(words, clock)
+    clock.append(10.0)
+    one.rest(0.0)
+    one.obey(Sleep())
+    assert [(each.asleep, each.idle) for each in one.changes()] == [(True, True), (True, False)]
+    one.obey(Sleep())
+    assert [(each.asleep, each.idle) for each in one.changes()] == [(True, False)]
+    assert words.did == ["sleep"]
+
+
+def test_a_sleep_that_failed_is_tried_again_after_the_next_request_and_a_refused_reload_prevents_none() -> None:
+    words, clock = Words(), [0.0]
+    one = slumber(words, clock)
+    words.fails = CannotReload("another model")
+    one.obey(Reload("r1"))
+    one.rest(0.0)
+    clock.append(10.0)
+    words.fails = CannotSleep("no room on the host")
+    for _ in range(3):
+        one.rest(0.0)
+    assert words.did == ["reload", "sleep"]
+    words.fails = None
+    clock.append(30.0)
+    one.rest(20.0)
+    assert (words.did, one.asleep) == (["reload", "sleep", "sleep"], True)
 
 
 @pytest.mark.parametrize(("commands", "hits"), [((), 28), ((Sleep(), Wake()), 0)])
