@@ -126,11 +126,13 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
     log, store = place / "containerd.log", NodeImages(place / "containerd.sock")
     argv: list[str | Path] = [*TIED, "unshare", "--mount", "containerd", "--config", place / "containerd.toml"]
     with log.open("w") as out, Popen(argv, stdout=out, stderr=STDOUT) as containerd:
-        if (process := identify(containerd.pid)) is not None:
-            wait_until("containerd", store.answers, process, log, LIMIT)
-            for image in images:
-                store.send([image])
-        containerd.terminate()
+        try:
+            if (process := identify(containerd.pid)) is not None:
+                wait_until("containerd", store.answers, process, log, LIMIT)
+                for image in images:
+                    store.send([image])
+        finally:
+            containerd.terminate()  # an error would wait for its end
     if process is None or containerd.returncode != 0:
         raise TestbedError(f"containerd ended with status {containerd.returncode}\n{tail(log)}")
 

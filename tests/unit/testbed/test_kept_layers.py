@@ -1,13 +1,16 @@
 """Layers that are unpacked once a machine: what of an image is kept, and how a node begins with it."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from testbed.errors import TestbedError
 from testbed.images import packed
 from testbed.nodes import kept_layers
 from testbed.nodes.kept_layers import CONTENT, DATABASE, OVERLAY, lay, shortened
+from testbed.nodes.node_images import NodeImages
 
 
 def image(place: Path, *sizes: int) -> packed.Packed:
@@ -74,3 +77,24 @@ def test_a_node_begins_with_links_to_layers_and_a_database_of_its_own(state: Pat
 def test_where_nothing_is_kept_a_node_begins_with_nothing(state: Path) -> None:
     lay(state / "node")
     assert not (state / "node").exists()
+
+
+def test_an_image_that_cannot_be_imported_ends_the_containerd_that_was_to_take_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, ended, programs = tmp_path / "began", tmp_path / "ended", tmp_path / "programs"
+    programs.mkdir()
+    # In the place of `unshare --mount containerd`: notes that it was ended.
+    noted = f"trap 'kill $!; echo > {ended}; exit 0' TERM"
+    (programs / "unshare").write_text(f"#!/bin/sh\n{noted}\nsleep 9 &\necho > {began}\nwait\n")
+    (programs / "unshare").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr(NodeImages, "answers", lambda images: began.exists())
+    monkeypatch.setattr(NodeImages, "send", full_disk)
+    with pytest.raises(TestbedError, match="no space left"):
+        kept_layers._import([image(tmp_path, 1)], tmp_path)
+    assert ended.exists()
+
+
+def full_disk(images: NodeImages, wanted: object) -> int:
+    raise TestbedError("no space left on device")
