@@ -108,6 +108,8 @@ def scheme_of(config: Mapping[str, Any] | None) -> Fp8Scheme | None:
 
 
 def _read(config: Mapping[str, Any]) -> Fp8Scheme | None:
+    if not isinstance(config, Mapping):
+        raise SchemeNotBuilt(f"quantization_config is {repr(config)[:LONGEST]}, not an object")
     method = config.get("quant_method")
     if method == "fp8":
         return _fp8(config)
@@ -137,7 +139,9 @@ def _compressed_tensors(config: Mapping[str, Any]) -> Fp8Scheme | None:
     if not groups:
         return None  # a scheme of the KV cache alone
     _only("format", config.get("format"), ("float-quantized",))
-    if not isinstance(groups, Mapping) or len(groups) != 1:
+    if not isinstance(groups, Mapping):
+        raise SchemeNotBuilt(f"quantization_config.config_groups is {repr(groups)[:LONGEST]}, not an object")
+    if len(groups) != 1:
         raise SchemeNotBuilt(f"quantization_config with {len(groups)} config_groups is not built; one is")
     (group,) = groups.values()
     if not isinstance(group, Mapping):

@@ -37,7 +37,7 @@ def _compressed_tensors(config: Json) -> str:
     group: Any = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
     weights: Any = group.get("weights") if isinstance(group, Mapping) else None
     bits = _shown(weights.get("num_bits")) if isinstance(weights, Mapping) else "?"
-    words = COMPRESSED.get(kind, f"format {kind!r}").format(bits=bits)
+    words = COMPRESSED[kind].format(bits=bits) if kind in COMPRESSED else f"format {kind!r}"
     return f"{words} by compressed-tensors"
 
 
@@ -109,8 +109,10 @@ TENSORS = {
 """By the end of a tensor's name that plain weights do not have."""
 
 
-def form_of(config: Json) -> str:
-    """What `quantization_config` says that the weights are."""
+def form_of(config: object) -> str:
+    """What `quantization_config` says that the weights are; whatever stands there."""
+    if not isinstance(config, Mapping):
+        return f"an unknown form ({_shown(config)})"
     method = config.get("quant_method")
     words = FORMS.get(method) if isinstance(method, str) else None
     return f"an unknown form ({_shown(method)})" if words is None else words(config)

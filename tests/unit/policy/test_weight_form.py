@@ -34,7 +34,7 @@ READ: dict[str, dict[str, Any]] = {
     "compressed-tensors, FP8": compressed("float-quantized", FP8, BY_TOKEN | {"type": "float"}),
 }
 
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+REFUSED: dict[str, tuple[Any, str]] = {
     "AWQ": (
         {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "zero_point": True},
         "INT4 by AWQ, groups of 128, version gemm",
@@ -81,6 +81,20 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "none that is known": ({"quant_method": "new" * 50}, f"an unknown form ({('new' * 50)[:40]})"),
     "no method": ({"bits": 4}, "an unknown form (None)"),
     "no text as method": ({"quant_method": ["awq"]}, "an unknown form (['awq'])"),
+    "compressed-tensors, braces": (
+        {"quant_method": "compressed-tensors", "format": "{x}", "config_groups": {"a": {}}},
+        "format '{x}' by compressed-tensors",
+    ),
+    "compressed-tensors, an object as format": (
+        {"quant_method": "compressed-tensors", "format": {"a": 1}, "config_groups": {"a": {}}},
+        "by compressed-tensors",
+    ),
+    "compressed-tensors, no groups": (
+        {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": 7},
+        "config_groups is 7, not an object",
+    ),
+    "no object": ("awq" * 50, "an unknown form (awqawq"),
+    "a list": ([{"quant_method": "awq"}], "an unknown form ([{'quant_method': 'awq'}])"),
 }
 
 
@@ -103,7 +117,7 @@ def test_any_other_form_is_named_with_what_to_take_instead(name: str) -> None:
     assert len(told) < 400
 
 
-@pytest.mark.parametrize("name", ["AWQ", "mxfp4"])
+@pytest.mark.parametrize("name", ["AWQ", "mxfp4", "compressed-tensors, braces", "no object", "a list"])
 def test_a_model_that_transformers_computes_names_the_form(name: str) -> None:
     config, words = REFUSED[name]
     whole = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4}
