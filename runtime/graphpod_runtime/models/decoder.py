@@ -189,9 +189,8 @@ class Decoder(nn.Module):
         final: Tensor = self.norm(hidden)
         return final
 
-    def compile_halves(self, cache: CompileCache | None) -> None:
-        for functions in self.body.functions.values():
-            functions.compile(cache)
+    def compile_halves(self, cache: CompileCache | None) -> int:
+        return sum(functions.compile(cache) for functions in self.body.functions.values())
 
     def module(self) -> nn.Module:
         return self

@@ -192,13 +192,15 @@ class LayerFunctions:
         self.before: Function = self._before
         self.after: Function = self._after
 
-    def compile(self, cache: CompileCache | None) -> None:
-        """Takes both from `cache` at their next calls; what it does not have is compiled then. None: plain again."""
+    def compile(self, cache: CompileCache | None) -> int:
+        """Takes both from `cache` at their next calls; what it does not have is compiled then. None: plain again. How
+        many it takes."""
         if cache is None:
             self.before, self.after = self._before, self._after
-            return
+            return 0
         self.before = OpaqueCall(CompiledBefore(self._before, cache), self._before)
         self.after = OpaqueCall(CompiledAfter(self._after, cache), self._after)
+        return 2
 
 
 class CompiledBefore:

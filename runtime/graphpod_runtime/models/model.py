@@ -42,9 +42,9 @@ class Model(Protocol):
     def logits(self, final: Tensor) -> Tensor:
         """[rows, hidden], normalised -> logits [rows, vocab]"""
 
-    def compile_halves(self, cache: CompileCache | None) -> None:
-        """Takes the two halves of a layer, for all layers at once, from `cache` when they run next; without one they
-        are what was written."""
+    def compile_halves(self, cache: CompileCache | None) -> int:
+        """Takes the two halves of a layer, for all layers of the same forms at once, from `cache` when they run next;
+        without one they are what was written. How many functions that is."""
 
     def module(self) -> nn.Module:
         """The whole model as a module, for its parameters and buffers."""

@@ -56,8 +56,8 @@ class StageModel:
     def logits(self, final: Tensor) -> Tensor:
         return self._given(self.own.logits(final)) if self._ends else self._taken(final, self.shape.vocab)
 
-    def compile_halves(self, cache: CompileCache | None) -> None:
-        self.own.compile_halves(cache)
+    def compile_halves(self, cache: CompileCache | None) -> int:
+        return self.own.compile_halves(cache)
 
     def module(self) -> nn.Module:
         return self.own.module()

@@ -17,7 +17,7 @@ from graphpod_policy.cost.selfcheck import LONG_ROW
 from graphpod_runtime.base.errors import CaptureOutOfMemory, CompileFailed, GraphError, SelfCheckFailed
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.inputs import Inputs
-from graphpod_runtime.compiled.cache import CompileCache
+from graphpod_runtime.compiled.cache import CompileCache, Compiled
 from graphpod_runtime.engine.capture.capturer import Capturer
 from graphpod_runtime.engine.capture.debug import FaultKind, Switches
 from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
@@ -64,11 +64,13 @@ class DegradingCapture:
     def compile(self, cache: CompileCache) -> None:
         """Takes the halves of a layer from `cache`: one row runs each, and they are the same for any number. When one
         cannot be compiled nothing is: neither they nor pieces."""
-        self._device_state.model.compile_halves(cache)
+        halves = self._device_state.model.compile_halves(cache)
         passing = self._device_state.passes[Phase.Prefill]
         try:
             # Not a whole pass: all ranks vote on each half, and a stage that waits for another's states would not.
-            passing.compute(_no_attention, *passing.arguments(1))
+            # A stage whose layers are of more forms, as dense ones and some with experts, has more halves.
+            with cache.as_many(Compiled.After, halves):
+                passing.compute(_no_attention, *passing.arguments(1))
         except CompileFailed as error:
             self._device_state.model.compile_halves(None)
             for phase in Phase:

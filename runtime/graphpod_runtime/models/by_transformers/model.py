@@ -75,8 +75,9 @@ class TransformersModel:
     def logits(self, final: Tensor) -> Tensor:
         return self._parts.logits(final)
 
-    def compile_halves(self, cache: CompileCache | None) -> None:
-        """Nothing: layers are not in halves."""
+    def compile_halves(self, cache: CompileCache | None) -> int:
+        """None: layers are not in halves."""
+        return 0
 
     def module(self) -> nn.Module:
         return self._module

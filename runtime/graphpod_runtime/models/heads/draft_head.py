@@ -58,10 +58,9 @@ class DraftHead(nn.Module, ABC):
     def targets(self) -> dict[str, Destination]:
         """For each tensor name of a checkpoint: where it goes."""
 
-    def compile_halves(self, cache: CompileCache | None) -> None:
+    def compile_halves(self, cache: CompileCache | None) -> int:
         """As a Model's."""
-        for functions in self.body.functions.values():
-            functions.compile(cache)
+        return sum(functions.compile(cache) for functions in self.body.functions.values())
 
     def module(self) -> nn.Module:
         """Itself."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphpod_policy import Policy
+from graphpod_policy import CompileMode, Policy
 from graphpod_runtime.models.loader import load_model
 from tests.unit.runtime.ranks.conftest import GREEDY, POLICIES, SCORED, VOCABULARY, alone, config, sampled
 from tests.unit.runtime.ranks.rank_forks import RankForks
@@ -22,8 +22,9 @@ CHANGES: dict[str, dict[str, Any]] = {
 """By model types; a layer of Qwen2-MoE is dense."""
 
 
-def mixture(folder: Path, model_type: str) -> Path:
-    written(tiny(model_type, vocab_size=VOCABULARY, num_experts=6, num_local_experts=6, **CHANGES[model_type]), folder)
+def mixture(folder: Path, model_type: str, **more: Any) -> Path:
+    changes = CHANGES[model_type] | more
+    written(tiny(model_type, vocab_size=VOCABULARY, num_experts=6, num_local_experts=6, **changes), folder)
     return folder
 
 
@@ -55,6 +56,16 @@ def test_stages_with_layers_of_experts_write_what_one_rank_writes(ranks: RankFor
     assert not found.failure
     assert found.told[0].texts == alone(half_dense, GREEDY)[0].texts
     assert found.graphs == {"prefill": ("Breakable", 2, "Passed"), "decode": ("Full", 2, "Passed")}
+
+
+def test_a_stage_with_more_kinds_of_layers_than_another_compiles_more(ranks: RankForks, tmp_path: Path) -> None:
+    """The first one has a dense layer and one of experts, the second one of experts alone."""
+    folder = mixture(tmp_path, "qwen2_moe", num_hidden_layers=3, layer_types=["full_attention"] * 3)
+    asked = config(folder, Policy.Breakable, Policy.Full, pipeline=2, compile=CompileMode.Inductor)
+    found = ranks.answer(asked, GREEDY, as_written=True)
+    assert not found.failure
+    assert found.told[0].texts == alone(folder, GREEDY)[0].texts
+    assert found.layers == (2, 1)
 
 
 @pytest.mark.slow
