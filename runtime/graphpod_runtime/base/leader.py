@@ -5,6 +5,8 @@ from dataclasses import dataclass
 LEADER = "GRAPHPOD_LEADER"
 """Environment variable: HOST:PORT of the leader's machine, as `serve --leader` has it."""
 
+MOST_PORT = 65535
+
 
 @dataclass(frozen=True, slots=True)
 class Leader:
@@ -14,11 +16,14 @@ class Leader:
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> "Leader":
-        """HOST:PORT, an IPv6 address in brackets. ValueError for anything else."""
+    def parse(cls, text: str, ports: int = 1) -> "Leader":
+        """HOST:PORT, an IPv6 address in brackets. ValueError for anything else, and where there are no `ports` from its
+        own on."""
         host, _, port = text.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        if not host or not port.isdecimal() or not 0 < int(port) <= MOST_PORT:
             raise ValueError(f"{text!r} is not HOST:PORT")
+        if (last := int(port) + ports - 1) > MOST_PORT:
+            raise ValueError(f"{text!r} needs ports up to {last}, and {MOST_PORT} is the last")
         return cls(host.removeprefix("[").removesuffix("]"), int(port))
 
     def url(self, after: int) -> str:

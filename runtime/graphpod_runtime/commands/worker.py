@@ -5,10 +5,12 @@ import os
 import signal
 import tempfile
 from pathlib import Path
+from typing import NoReturn
 
 from graphpod_policy import ConfigError, EngineConfig, ExitCode
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.leader import LEADER, Leader
+from graphpod_runtime.engine.ranks.meeting import ports_of
 from graphpod_runtime.engine.ranks.worker import work
 from graphpod_runtime.front.requests.termination import Ending, report
 
@@ -18,15 +20,24 @@ log = logging.getLogger("graphpod.engine")
 def main(path: Path, node: int, termination_log: Path | None) -> int:
     """Runs the ranks of machine `node` to their end; returns the exit code, whose cause is the termination message."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    # The leader's drains, and lets the others go: a worker that left before would end it amid its requests.
-    signal.signal(signal.SIGTERM, lambda *_: log.info("asked to end: the leader's machine lets this one go"))
+    signal.signal(signal.SIGTERM, _leave)
     return report(_ending(path, node), termination_log)
+
+
+def _leave(*_: object) -> NoReturn:
+    """Of a worker that no leader's machine has let in yet."""
+    raise SystemExit(ExitCode.Drained)
+
+
+def _stay() -> None:
+    """From now on the leader's drains and lets the others go: a worker that left before would end it amid requests."""
+    signal.signal(signal.SIGTERM, lambda *_: log.info("asked to end: the leader's machine lets this one go"))
 
 
 def _ending(path: Path, node: int) -> Ending:
     try:
         config = EngineConfig.parse(path.read_bytes())
-        leader = Leader.parse(os.environ.get(LEADER, ""))
+        leader = Leader.parse(os.environ.get(LEADER, ""), ports_of(config.features.ranks))
     except (OSError, ConfigError) as error:
         return Ending(ExitCode.ConfigInvalid, f"{path}: {error}")
     except ValueError as error:
@@ -37,7 +48,7 @@ def _ending(path: Path, node: int) -> Ending:
         return Ending(ExitCode.SettingInvalid, f"{what}; set --nodes to a number that divides the ranks")
     with tempfile.TemporaryDirectory(prefix="graphpod-worker-") as folder:
         try:
-            fatal = work(config, Path(folder), leader, node)
+            fatal = work(config, Path(folder), leader, node, admitted=_stay)
         except StartFailure as failure:
             return Ending(failure.code, failure.message)
     return Ending(ExitCode.Drained, "") if fatal is None else Ending(ExitCode(fatal.code), fatal.message)

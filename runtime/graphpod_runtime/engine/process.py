@@ -26,6 +26,7 @@ from graphpod_runtime.base.leader import LEADER, Leader
 from graphpod_runtime.engine import before_torch
 from graphpod_runtime.engine.loop import AWAKE_SECONDS, Loop, Runner
 from graphpod_runtime.engine.pulse import Pulse
+from graphpod_runtime.engine.ranks.meeting import ports_of
 from graphpod_runtime.engine.ranks.others import Others
 from graphpod_runtime.engine.ranks.roll import Roll
 from graphpod_runtime.engine.start.start_log import StartLog
@@ -133,7 +134,7 @@ def _roll(config: EngineConfig, pulse: Pulse) -> Roll | None:
         what = f"nodes {nodes} do not divide {config.features.ranks} ranks, and each machine has as many"
         raise StartFailure(ExitCode.ParallelismInvalid, f"{what}; choose another --nodes")
     try:
-        leader = Leader.parse(os.environ.get(LEADER, ""))
+        leader = Leader.parse(os.environ.get(LEADER, ""), ports_of(config.features.ranks))
         roll = Roll(leader, nodes, config.features.ranks, config_hash(config.canonical()))
     except ValueError as error:
         what = f"an engine of {nodes} machines needs the address of the leader's: {error}; set --leader HOST:PORT"

@@ -10,6 +10,9 @@ from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Notice, Order, decode_notices, decode_order, encode
 from graphpod_runtime.wire.socket import SEND_LIMIT_MS, unbounded
 
+MOST_NOTICES, NOTICE_BYTES = 1024, 1 << 20
+"""That wait at the first rank's ends, and of one: strangers may reach these where ranks are on several machines."""
+
 
 class FirstEnds:
     """The first rank's ends. `send` belongs to one thread, `notices` to another."""
@@ -23,6 +26,8 @@ class FirstEnds:
 
     def _bound(self, kind: int, meeting: Meeting, urls: set[str]) -> "zmq.Socket[bytes]":
         socket = _socket(self._context, kind)
+        socket.setsockopt(zmq.RCVHWM, MOST_NOTICES)
+        socket.setsockopt(zmq.MAXMSGSIZE, NOTICE_BYTES)
         for url in urls:
             socket.bind(meeting.bound(url))
         return socket

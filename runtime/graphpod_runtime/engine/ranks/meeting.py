@@ -42,6 +42,11 @@ class Meeting:
         return url if self.leader is None or url.startswith("ipc:") else f"tcp://*:{url.rpartition(':')[2]}"
 
 
+def ports_of(ranks: int) -> int:
+    """How many are used from the leader's own on."""
+    return NOTICES + ranks
+
+
 def ranks_of(node: int, nodes: int, ranks: int) -> range:
     """The ranks of one of several machines: consecutive, as many on each."""
     each = ranks // nodes

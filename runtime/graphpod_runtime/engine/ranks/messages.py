@@ -1,11 +1,14 @@
 """What the first rank orders the others to do, and what they report: integers and words, as msgspec writes them."""
 
+import logging
 from collections.abc import Sequence
 
 import msgspec
 
 from graphpod_runtime.engine.ranks.pass_answers import PassAnswer
 from graphpod_runtime.wire.messages import Fatal, Heartbeat, Pooling
+
+log = logging.getLogger("graphpod.engine")
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -104,4 +107,11 @@ def decode_order(frame: bytes) -> Order:
 
 
 def decode_notices(frames: Sequence[bytes]) -> list[Notice]:
-    return [_notices.decode(frame) for frame in frames]
+    """Those of `frames`, but for what is none: where ranks are on several machines a stranger may send anything."""
+    found: list[Notice] = []
+    for frame in frames:
+        try:
+            found.append(_notices.decode(frame))
+        except (msgspec.DecodeError, RecursionError) as error:
+            log.warning("what came by the port of notices is none: %s", error)
+    return found

@@ -3,6 +3,7 @@ them ends or stands still.
 """
 
 import contextlib
+import logging
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,8 @@ from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords, Leave, Order
 from graphpod_runtime.engine.ranks.roll import Roll
 from graphpod_runtime.wire.messages import CRASHES, Fatal
+
+log = logging.getLogger("graphpod.engine")
 
 SILENT_SECONDS = 20.0
 """Without a beat of its heart a process stands still: it is stopped, or its host is."""
@@ -148,6 +151,8 @@ class Others:
         """The notices that have come; waits so long for the first."""
         for notice in self._ends.notices(seconds):
             match notice:
+                case Beat(rank) | LastWords(rank) if rank not in self._heard:
+                    log.warning("a notice of rank %d, which there is not: a stranger has the port of notices", rank)
                 case Beat(rank, heart, waits):
                     self._heard[rank], self._stages[rank], self._waits[rank] = time.monotonic(), heart.stage, waits
                 case LastWords(rank, fatal, witness) if self.trouble is None:

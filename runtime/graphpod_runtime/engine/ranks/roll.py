@@ -7,8 +7,8 @@ how each of its ranks ends. The end of the connection is the end of the other ma
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -17,6 +17,10 @@ from graphpod_runtime.engine.ranks.meeting import ranks_of
 
 LINE_BYTES = 4096
 HELLO_SECONDS = 10.0
+LEAST_SECONDS = 0.01
+"""Of a wait: 0 would be none."""
+REFUSED_SECONDS = 0.1
+"""Between two tries to take a connection where the process has no place for it."""
 MOST_CALLERS = 128
 """Connections that are open at a time; a stranger's is closed after HELLO_SECONDS."""
 KEEPALIVE_SECONDS, KEEPALIVE_PROBES = 4, 3
@@ -44,7 +48,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Line:
-    """Lines of JSON over one connection; `closed` in a `with`."""
+    """Lines of JSON over one connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -61,10 +65,14 @@ class Line:
         """OSError where the other end has gone."""
         self.connection.sendall(msgspec.json.encode(message) + b"\n")
 
-    def heard(self) -> bytes | None:
-        """The next line; None at the end of the connection, and for a line that is too long. TimeoutError after the
-        connection's own limit."""
+    def heard(self, seconds: float | None = None) -> bytes | None:
+        """The next line; None at the end of the connection, and for a line that is too long. TimeoutError where the
+        whole of it has not come within so many `seconds`."""
+        until = None if seconds is None else time.monotonic() + seconds
         while b"\n" not in self._unread:
+            if until is not None and until <= time.monotonic():
+                raise TimeoutError(f"no line within {seconds} s")
+            self.connection.settimeout(None if until is None else max(LEAST_SECONDS, until - time.monotonic()))
             try:
                 got = self.connection.recv(LINE_BYTES)
             except TimeoutError:
@@ -99,6 +107,11 @@ class Away:
         self._ended.wait(timeout)
         return self.code or 0
 
+    def comes_again(self) -> None:
+        """What was reported of it was of a worker that has left."""
+        self.code = None
+        self._ended.clear()
+
     def ends(self, code: int | None) -> None:
         """`code` None: its machine has gone."""
         self.code = code if self.code is None else self.code
@@ -106,13 +119,16 @@ class Away:
 
 
 class Roll:
-    """Who has come; the leader's part. `missing` and `gone` may be read by any thread."""
+    """Who has come; the leader's part. `missing` and `gone` may be read by any thread. Until all have come, one that
+    leaves may come again."""
 
     def __init__(self, leader: Leader, nodes: int, ranks: int, config_hash: str) -> None:
         """Listens. OSError where the port is taken."""
         self.leader, self.nodes = leader, nodes
         self._ranks, self._hash = ranks, config_hash
         self._lines: dict[int, Line] = {}
+        self._complete = False
+        """Whether all have come."""
         self._lock = threading.Lock()
         self._callers = threading.BoundedSemaphore(MOST_CALLERS)
         self.gone: str = ""
@@ -125,6 +141,7 @@ class Roll:
         """The processes of all other machines, by rank."""
         dual = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if dual else socket.AF_INET
+        self._closed = False
         self._listening = socket.create_server(("", leader.port), family=family, dualstack_ipv6=dual)
         threading.Thread(target=self._accept, name="roll", daemon=True).start()
 
@@ -141,6 +158,9 @@ class Roll:
             time.sleep(seconds)
 
     def close(self) -> None:
+        self._closed = True
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # closed alone it would go on listening while a thread accepts
         self._listening.close()
         for node in range(1, self.nodes):
             self._hang_up(node)
@@ -157,7 +177,10 @@ class Roll:
             try:
                 connection, address = self._listening.accept()
             except OSError:
-                return  # closed
+                if self._closed:
+                    return
+                time.sleep(REFUSED_SECONDS)
+                continue
             if not self._callers.acquire(blocking=False):
                 connection.close()
                 continue
@@ -167,27 +190,29 @@ class Roll:
     def _served(self, connection: socket.socket, address: str) -> None:
         with connection:
             try:
-                connection.settimeout(HELLO_SECONDS)
                 line = Line(connection)
-                hello = msgspec.json.decode(line.heard() or b"", type=Hello)
-                with self._joined(hello, line) as refused:
+                hello = msgspec.json.decode(line.heard(HELLO_SECONDS) or b"", type=Hello)
+                if refused := self._joined(hello, line):
                     line.say(Welcome(refused))
-                    if not refused:
-                        connection.settimeout(None)
-                        self._follow(hello.node, line, address)
-            except (OSError, msgspec.DecodeError):
+                    return
+                try:
+                    line.say(Welcome())
+                    self._follow(hello.node, line)
+                finally:
+                    self._leaves(hello.node, address)
+            except (OSError, RecursionError, msgspec.DecodeError):
                 return  # a stranger, or a worker that comes again
             finally:
                 self._callers.release()
 
-    @contextmanager
-    def _joined(self, hello: Hello, line: Line) -> Iterator[str]:
+    def _joined(self, hello: Hello, line: Line) -> str:
         """Why it may not, or "" for one that is on the roll from now on."""
         with self._lock:
             refused = self._refused(hello)
             if not refused:
                 self._lines[hello.node] = line
-        yield refused
+                self._complete = len(self._lines) == self.nodes - 1
+            return refused
 
     def _refused(self, hello: Hello) -> str:
         if not 0 < hello.node < self.nodes:
@@ -198,10 +223,13 @@ class Roll:
                 f"({self._hash[:10]}): all need the same options, and the model at the same path"
             )
         if hello.node in self._lines:
-            return f"machine {hello.node} has joined already; the leader's engine ends with it, and starts again"
+            return (
+                f"machine {hello.node} has joined already: each has a --node-index of its own, and one that is started "
+                "again is let in when the leader's has been, too"
+            )
         return ""
 
-    def _follow(self, node: int, line: Line, address: str) -> None:
+    def _follow(self, node: int, line: Line) -> None:
         """Until its connection ends."""
         own = ranks_of(node, self.nodes, self._ranks)
         while (said := line.heard()) is not None:
@@ -211,6 +239,16 @@ class Roll:
                 break
             if ended.rank in own:
                 self.away[ended.rank].ends(ended.code)
+
+    def _leaves(self, node: int, address: str) -> None:
+        """Its connection has ended."""
+        own = ranks_of(node, self.nodes, self._ranks)
+        with self._lock:
+            if not self._complete:
+                del self._lines[node]
+                for rank in own:
+                    self.away[rank].comes_again()
+                return
         alive = [rank for rank in own if self.away[rank].code is None]
         if alive:
             self.gone = self.gone or f"machine {node} of {self.nodes} ({address}) has gone, with {_named(own)}"

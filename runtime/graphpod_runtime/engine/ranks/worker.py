@@ -5,6 +5,7 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -27,13 +28,22 @@ BLAMED_SECONDS = 5.0
 """So long after a rank's end the leader's engine ends by it."""
 
 
-def work(config: EngineConfig, folder: Path, leader: Leader, node: int, start: Start | None = None) -> Fatal | None:
+def work(
+    config: EngineConfig,
+    folder: Path,
+    leader: Leader,
+    node: int,
+    start: Start | None = None,
+    admitted: Callable[[], None] = lambda: None,
+) -> Fatal | None:
     """Runs the ranks of machine `node` to their end: None when the leader's engine has let them go, else the cause.
-    StartFailure where the leader's does not let this machine in. `start`: how processes of ranks begin."""
+    StartFailure where the leader's does not let this machine in; `admitted` is called when it does. `start`: how
+    processes of ranks begin."""
     meeting = Meeting(folder, leader, config.features.ranks // config.features.nodes)
     path = folder / "engine.json"
     path.write_bytes(config.canonical())
     with joined(config, leader, node) as connection:
+        admitted()
         line = Line(connection)
         own = ranks_of(node, config.features.nodes, config.features.ranks)
         start = start or (lambda rank: started(path, meeting, rank))
@@ -68,7 +78,7 @@ def joined(config: EngineConfig, leader: Leader, node: int) -> socket.socket:
 def _let_in(connection: socket.socket, hello: Hello) -> None:
     line = Line(connection)
     line.say(hello)
-    answer = line.heard()
+    answer = line.heard(HELLO_SECONDS)
     if answer is None:
         raise ConnectionError("it has closed the connection")
     welcome = msgspec.json.decode(answer, type=Welcome)

@@ -8,20 +8,24 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+import zmq
 
 from graphpod_policy import EngineConfig, ExitCode, Policy, config_hash
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.leader import LEADER, Leader
 from graphpod_runtime.cli import main
+from graphpod_runtime.commands import worker as worker_command
 from graphpod_runtime.engine import process
 from graphpod_runtime.engine.pulse import Pulse
-from graphpod_runtime.engine.ranks.meeting import Meeting, ranks_of
+from graphpod_runtime.engine.ranks.meeting import Meeting, ports_of, ranks_of
+from graphpod_runtime.engine.ranks.messages import LastWords, encode
 from graphpod_runtime.engine.ranks.others import Others
-from graphpod_runtime.engine.ranks.roll import LINE_BYTES, Roll
+from graphpod_runtime.engine.ranks.roll import LINE_BYTES, Ended, Line, Roll
 from graphpod_runtime.engine.ranks.start import runner_of
 from graphpod_runtime.engine.ranks.worker import joined, work
 from graphpod_runtime.ranks.interface import interface_to
 from graphpod_runtime.wire.messages import Fatal
+from tests.eventually import Eventually
 from tests.unit.runtime.ranks.conftest import GREEDY, alone, config
 from tests.unit.runtime.ranks.rank_forks import RankForks
 from tests.unit.runtime.ranks.test_others import Process
@@ -87,6 +91,12 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         Leader.parse(text)
 
 
+def test_ports_beyond_the_last_one_are_refused() -> None:
+    assert Leader.parse("host:65532", ports_of(2)).port == 65532
+    with pytest.raises(ValueError, match="needs ports up to 65536, and 65535 is the last"):
+        Leader.parse("host:65533", ports_of(2))
+
+
 def test_ranks_of_the_leaders_machine_use_files_and_all_others_ports_of_their_own(tmp_path: Path) -> None:
     meeting = Meeting(tmp_path, Leader("leader", 29500), here=2)
     assert [list(ranks_of(node, 3, 6)) for node in range(3)] == [[0, 1], [2, 3], [4, 5]]
@@ -117,13 +127,71 @@ def test_a_machine_is_let_in_once_and_with_the_same_configuration(roll: Roll, tw
             joined(two_machines, roll.leader, 1)
 
 
-@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\n\n", b"{}\n", b"x" * (2 * LINE_BYTES), b'{"node": "1"}\n', b"\n"])
+def test_a_machine_that_leaves_before_all_have_come_may_come_again(two: Path, eventually: Eventually) -> None:
+    """With what its first ranks reported forgotten."""
+    three = config(two, Policy.Disabled, Policy.Disabled, tensor=3, nodes=3)
+    roll = Roll(Leader("127.0.0.1", free_ports()), 3, 3, config_hash(three.canonical()))
+    with joined(three, roll.leader, 1) as first:
+        assert roll.missing == [2]
+        Line(first).say(Ended(1, ExitCode.GpuMissing))
+    eventually(lambda: roll.missing == [1, 2])
+    with joined(three, roll.leader, 1), joined(three, roll.leader, 2):
+        roll.wait(lambda missing: None, 0.01)
+        assert (roll.gone, roll.away[1].code) == ("", None)
+    eventually(lambda: bool(roll.gone))
+    roll.close()
+
+
+def test_a_roll_that_is_closed_leaves_its_port(roll: Roll) -> None:
+    roll.close()
+    socket.create_server(("127.0.0.1", roll.leader.port)).close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET / HTTP/1.1\n\n",
+        b"{}\n",
+        b"x" * (2 * LINE_BYTES),
+        b'{"node": "1"}\n',
+        b"\n",
+        b'{"a": ' + b"[" * 2000 + b"\n",
+    ],
+)
 def test_a_stranger_is_shown_out(roll: Roll, said: bytes) -> None:
     with socket.create_connection((roll.leader.host, roll.leader.port), timeout=5) as stranger:
         stranger.sendall(said)
         with suppress(ConnectionResetError):  # it was closed before all was read
             assert stranger.recv(1) == b""
     assert roll.missing == [1]
+
+
+def test_a_stranger_that_sends_a_byte_now_and_then_is_shown_out_as_soon() -> None:
+    near, far = socket.socketpair(socket.AF_UNIX)
+    line = object.__new__(Line)
+    line.connection, line._unread = near, b""
+    far.sendall(b"{")
+    with near, far, pytest.raises(TimeoutError):
+        line.heard(0.0)
+
+
+def test_what_a_stranger_sends_to_the_port_of_notices_is_passed_over(
+    roll: Roll, two_machines: EngineConfig, tmp_path: Path
+) -> None:
+    worker = Worker(two_machines, tmp_path, roll.leader)
+    roll.wait(lambda missing: None, 0.01)
+    (folder := tmp_path / "leader").mkdir()
+    others = Others(two_machines, folder, roll=roll)
+    with zmq.Context() as context, context.socket(zmq.PUSH) as stranger:
+        stranger.connect(others.meeting.notices_of(1))
+        for frame in (b"", b"\xc1", b"\x91" * 4000, encode(LastWords(7, Fatal("EngineDied", "no rank", 1)))):
+            stranger.send(frame)
+        words = Fatal("EngineDied", "its own", 1)
+        stranger.send(encode(LastWords(1, words)))
+        assert eventually_in_trouble(others).message == "rank 1 (stage 1 of 2): its own"
+    others.abandon()
+    worker.thread.join(10)
+    others.close()
 
 
 def test_a_rank_of_another_machine_that_ends_is_named_with_its_signal(
@@ -225,6 +293,20 @@ def test_the_leaders_engine_says_what_is_wrong_before_it_waits_for_others(
     with pytest.raises(StartFailure, match=said) as refused:
         process._roll(engine, Pulse())
     assert refused.value.reason == reason
+
+
+def test_a_worker_that_nobody_has_let_in_ends_as_it_is_asked() -> None:
+    """Before, SIGTERM ends it; once it is let in, the leader's machine does."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        signal.signal(signal.SIGTERM, worker_command._leave)
+        with pytest.raises(SystemExit) as ended:
+            signal.raise_signal(signal.SIGTERM)
+        worker_command._stay()
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == ExitCode.Drained
 
 
 def test_a_port_that_is_taken_is_named(two_machines: EngineConfig, roll: Roll, monkeypatch: pytest.MonkeyPatch) -> None:
