@@ -10,7 +10,7 @@ from graphpod_policy.enums import ModelPath, SpeculativeMethod
 from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_policy.model.config_json import CAPS, FULL, ConfigJson, rope_type
 from graphpod_policy.model.draft_head import DRAFT_VOCAB, head_not_built, layers_of
-from graphpod_policy.model.families import Family
+from graphpod_policy.model.families import Family, attends_to_all
 from graphpod_policy.model.fp8_scheme import PARTS
 from graphpod_policy.model.latent import Latent
 from graphpod_policy.model.mixture import CHOSEN, COUNTS
@@ -262,10 +262,13 @@ def _of_family(declared: ConfigJson, family: Family, config: Mapping[str, Any]) 
 
 def _positions(declared: ConfigJson, sizes: Mapping[str, Any]) -> int:
     """Of a model that transformers computes: where frequencies depend on the longest sequence, those of pretraining;
-    where a query sees chosen keys only, as many as are chosen, so that it sees all."""
+    where a query sees chosen keys only, as many as are chosen, so that it sees all; where it sees blocks of a long
+    text, those of one that it sees whole."""
     positions = _count(sizes, "positions", 0)
     if chosen := _count(sizes, "chosen_keys", 0):
         positions = min(positions, chosen) or chosen
+    if declared.family and (whole := attends_to_all(declared.family.model_type, declared.fields)):
+        positions = min(positions, whole)
     rope = declared.rope(FULL)
     kind = rope_type(rope)
     if "dynamic" not in kind and kind != "longrope":

@@ -15,6 +15,9 @@ TABLE = Path(__file__).with_name("families.json")
 PER_LAYER = "per_layer_config"
 """Where transformers keeps the sizes of layers that differ from the rest."""
 
+BLOCKS: Mapping[str, Any] = {"attention_type": "block_sparse", "block_size": 64, "num_random_blocks": 3}
+"""BigBird's fields of attention to blocks, and what is meant where a config.json says nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -53,6 +56,16 @@ def _of_layers(part: Mapping[str, Any], field: str) -> Any:
     if len(values) > 1 and all(isinstance(value, int) for value in values):
         return max(values)
     return said if len(values) > 1 else values[0]
+
+
+def attends_to_all(model_type: str, config: Mapping[str, Any]) -> int | None:
+    """The most tokens of a text that a model of `config` attends to all of, where it attends to blocks of a longer one;
+    None: of any. BigBird's `BigBirdModel.forward` takes no blocks up to it, and of a longer text blocks behind a token,
+    too."""
+    if model_type != "big_bird":
+        return None
+    kind, size, drawn = (default if config.get(name) is None else config[name] for name, default in BLOCKS.items())
+    return (5 + 2 * max(0, int(drawn))) * max(1, int(size)) if kind == BLOCKS["attention_type"] else None
 
 
 @cache

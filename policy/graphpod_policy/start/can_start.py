@@ -184,13 +184,16 @@ def _fp8_weights(config: EngineConfig, model: ModelFacts | None, node: NodeFacts
 
 
 def _fp8_not_built(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
-    """That weights of experts, or of a model that transformers computes, are to become FP8."""
+    """That weights of experts, of attention over latents, or of a model that transformers computes, are to become
+    FP8."""
     if config.features.quantization is Quantization.Fp8:
         for one in (model, model and model.draft):
             if one is not None and one.path is ModelPath.Transformers:
                 whose = f"{one.architecture}, which transformers computes"
             elif one is not None and one.experts:
                 whose = f"the experts of {one.architecture}"
+            elif one is not None and one.latent is not None:
+                whose = f"the latent attention of {one.architecture}"
             else:
                 continue
             what = f"spec.engine.quantization: Fp8 is not built for {whose}"

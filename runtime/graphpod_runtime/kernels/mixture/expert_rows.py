@@ -36,10 +36,13 @@ def has_kernel(x: Tensor) -> bool:
     return TRITON and x.is_cuda and x.dtype in (torch.bfloat16, torch.float16) and _capable(x.device)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _capable(device: torch.device) -> bool:
     """A compiler takes it as a constant: it does not trace questions to a driver."""
     return _major(device) >= CAPABLE
+
+
+# As torch.compiler.assume_constant_result does, which would import the compiler at every start: seconds, and 80 MB.
+_capable._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache

@@ -64,7 +64,8 @@ def _widen(
     else:
         gate = gate * tl.sigmoid(gate)
     made = gate.to(element).to(tl.float32) * up
-    tl.store(out + row[:, None] * width + at[None, :], made.to(element), there[:, None] & (at < width)[None, :])
+    place = out + row[:, None].to(tl.int64) * width + at[None, :]
+    tl.store(place, made.to(element), there[:, None] & (at < width)[None, :])
 
 
 @triton.jit

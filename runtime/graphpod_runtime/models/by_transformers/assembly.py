@@ -10,6 +10,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from graphpod_policy.model.families import attends_to_all
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.models.by_transformers import interface
 from graphpod_runtime.models.by_transformers.attention_call import REACH
@@ -101,6 +102,8 @@ def positions_of(config: Any) -> int:
     limit = next((int(found) for name in POSITIONS if (found := getattr(text, name, None))), NO_LIMIT)
     if chosen := getattr(text, REACH, None):
         limit = min(limit, int(chosen))
+    if whole := attends_to_all(text.model_type, text.to_dict()):
+        limit = min(limit, whole)
     parameters = getattr(text, "rope_parameters", None) or {}
     for part in (parameters, *(part for part in parameters.values() if isinstance(part, Mapping))):
         if grows(str(part.get("rope_type", ""))):

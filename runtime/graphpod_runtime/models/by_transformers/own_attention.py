@@ -85,8 +85,9 @@ class Scores:
         return self
 
     def _result(self, v: Tensor) -> Tensor:
-        """[.., tokens, width], of as many dimensions as values have."""
-        q, k, values = (each if each.dim() == 4 else each[None] for each in (self._q, self._k.mT, v))
+        """[.., tokens, width], of as many dimensions as values have, and of their type: GPT-J's scores are wider."""
+        whole = (each if each.dim() == 4 else each[None] for each in (self._q, self._k.mT, v))
+        q, k, values = (each.to(v.dtype) for each in whole)
         made = self._attended(q, k, values, self._mask, self._scale).transpose(1, 2)
         return made if v.dim() == 4 else made[0]
 

@@ -130,11 +130,12 @@ def test_a_compiler_in_the_process_sees_one_number_of_rows_and_no_other_size_ope
         assert len({str(size) for size in sizes if isinstance(size, torch.SymInt)}) == 1
 
 
-def test_a_loaded_entry_needs_no_compiler_in_the_process(filled: Path) -> None:
+def test_a_loaded_entry_and_the_models_need_no_compiler_in_the_process(filled: Path) -> None:
     program = f"""
 import sys
 from pathlib import Path
 import torch
+import graphpod_runtime.engine.runner
 from tests.unit.runtime.compiled.test_cache import CompileCache, HOST, code_of
 out = torch.zeros(3, 4)
 code_of(CompileCache(Path({str(filled)!r}), HOST))(torch.ones(3, 8), None, 3, torch.ones(8, 4), out)

@@ -127,6 +127,18 @@ def test_positions_end_where_a_query_would_not_see_all_keys(tmp_path: Path) -> N
     assert ModelFacts.of(json.loads((folder / "config.json").read_bytes())).max_position == 48
 
 
+@pytest.mark.parametrize(("kind", "positions"), [("block_sparse", 28), ("original_full", 96)])
+def test_positions_end_where_a_query_would_see_blocks_of_a_text(kind: str, positions: int, tmp_path: Path) -> None:
+    changes = {"attention_type": kind, "block_size": 4, "num_random_blocks": 1, "max_position_embeddings": 96}
+    folder = written(tmp_path, "big_bird", **changes)
+    assert transformers_model(folder, torch.float32, 512).shape.max_position == positions
+    assert ModelFacts.of(json.loads((folder / "config.json").read_bytes())).max_position == positions
+
+
+def test_scores_in_single_precision_of_a_model_of_16_bits_are_proved(tmp_path: Path) -> None:
+    assert transformers_model(written(tmp_path, "gptj"), torch.bfloat16, 64).shape.uncapturable == ""
+
+
 def test_positions_that_leave_padding_out_are_those_of_transformers(tmp_path: Path) -> None:
     """A padding token that was generated has transformers' position for it, and moves no other, as with its cache."""
     parts = Parts(AutoModelForCausalLM.from_pretrained(written(tmp_path, "roberta", pad_token_id=5)))

@@ -9,7 +9,20 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-from graphpod_policy import CompileMode, KvCacheDtype, ModelFacts, ModelPath, ModelUnreadable, Policy
+from graphpod_policy import (
+    CompileMode,
+    Device,
+    Features,
+    GraphRequest,
+    KvCacheDtype,
+    ModelFacts,
+    ModelPath,
+    ModelUnreadable,
+    Policy,
+    Quantization,
+    resolve,
+)
+from graphpod_policy.start.can_start import can_start
 from graphpod_policy.start.footprint import page_bytes as estimated
 from graphpod_runtime.base.errors import ModelUnsupported
 from graphpod_runtime.cache.host_pool import HostPool
@@ -18,7 +31,7 @@ from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.loader import load_model
-from tests.unit.runtime.conftest import random_prompts
+from tests.unit.runtime.conftest import engine_config, random_prompts
 from tests.unit.runtime.models.test_configurations import logits
 from truth.families.tiny import tiny
 from truth.families.trial import _written as written
@@ -157,6 +170,13 @@ def test_fp8_weights_are_refused_without_experts_too(tmp_path: Path) -> None:
     config.save_pretrained(tmp_path)
     with pytest.raises(ModelUnsupported, match="FP8 weights are not built for latent attention"):
         load_model(tmp_path, torch.float32, 64, quantize=True)
+    # A start says so before it loads anything.
+    asked = engine_config(tmp_path, Policy.Disabled, Policy.Disabled, quantization=Quantization.Fp8)
+    facts = ModelFacts.of(json.loads((tmp_path / "config.json").read_bytes()))
+    assert not facts.experts
+    plan = resolve(Features(device=Device.Cpu, quantization=Quantization.Fp8), GraphRequest())
+    said = [each.what for each in can_start(asked, plan, facts)]
+    assert "spec.engine.quantization: Fp8 is not built for the latent attention of DeepseekV2ForCausalLM" in said
 
 
 SIZES = {

@@ -57,6 +57,25 @@ def test_it_is_one_call_of_attention_with_its_scale_and_its_mask(written: Writte
     assert mask is MASK
 
 
+def test_attention_is_in_the_type_of_values() -> None:
+    """GPT-J's queries and keys are widened for their scores: attention over a cache of 16 bits takes them as before."""
+    q, k, v = (each.bfloat16() for each in drawn())
+
+    def attended(*given: object) -> Tensor:
+        queries, keys, values, mask, scale = given
+        assert isinstance(queries, Tensor)
+        assert torch.equal(queries, q)
+        assert queries.dtype == keys.dtype == values.dtype == torch.bfloat16  # type: ignore[attr-defined]
+        made = functional.scaled_dot_product_attention(queries, keys, values, mask.bfloat16(), scale=scale)  # type: ignore[arg-type,attr-defined]
+        return made.transpose(1, 2)
+
+    wanted = gptj(q, k.float(), v)
+    with OwnAttention(attended):
+        found = gptj(q, k.float(), v)
+    assert found.dtype == wanted.dtype == torch.bfloat16
+    assert torch.allclose(found, wanted, atol=2e-2)
+
+
 def biased(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return functional.softmax(q @ k.mT + MASK + MASK, dim=-1) @ v
 
