@@ -18,10 +18,15 @@ from truth.models import Subject
 
 
 def divisible(subject: Subject, tensor: int) -> Subject:
-    """`subject` with heads and a vocabulary that so many ranks divide; they share a key-value head where it has one."""
-    kv_heads = 1 if subject.config["num_key_value_heads"] == 1 else tensor
+    """`subject` with heads and a vocabulary that so many ranks divide. They share a key-value head where it has one;
+    with attention over latents each head has its own."""
+    heads, kv_heads = 2 * tensor, tensor
+    if subject.config["num_key_value_heads"] == 1:
+        kv_heads = 1
+    elif "kv_lora_rank" in subject.config:
+        kv_heads = heads
     vocab = models.VOCAB + -models.VOCAB % tensor
-    sizes = {"num_attention_heads": 2 * tensor, "num_key_value_heads": kv_heads, "vocab_size": vocab}
+    sizes = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "vocab_size": vocab}
     return replace(subject, config={**subject.config, **sizes})
 
 

@@ -65,7 +65,8 @@ def indivisible(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obst
             problems.append(f"tensor {spread.tensor} and {model.kv_heads} key-value heads: neither divides the other")
         if model.layers < spread.pipeline:
             problems.append(f"pipeline {spread.pipeline} has more stages than the model has layers ({model.layers})")
-        if spread.expert > 1 and not model.experts:
+        # Of another number than tensor `not_by_ranks` says more.
+        if 1 < spread.expert == spread.tensor and not model.experts:
             problems.append(f"expert {spread.expert}, and the model has no experts")
         if not problems:
             problems += _parts_of_blocks(model, spread.tensor)

@@ -13,6 +13,7 @@ import torch.distributed as distributed
 from torch import Tensor
 
 from graphpod_runtime.ranks.agreement import Ranks
+from graphpod_runtime.ranks.pair import Pair
 
 torch.library.define("graphpod::sum_of_ranks", "(Tensor x) -> Tensor")
 torch.library.define("graphpod::columns_of_ranks", "(Tensor x, int ranks) -> Tensor")
@@ -26,11 +27,15 @@ _silent: frozenset[str] = frozenset()
 _group: Any = None
 """The ranks that share layers with this one; None: all do."""
 
+_pair: Pair | None = None
+"""What sums most messages of two GPUs; None: the backend sums all."""
 
-def share_layers_with(group: Any) -> None:
-    """From now on the ranks of `group` compute together: those of one stage of a pipeline."""
-    global _group
-    _group = group
+
+def share_layers_with(group: Any, pair: Pair | None = None) -> None:
+    """From now on the ranks of `group` compute together: those of one stage of a pipeline, or all if None. They are
+    `pair` if that is given."""
+    global _group, _pair
+    _group, _pair = group, pair
 
 
 def is_silent() -> bool:
@@ -79,8 +84,11 @@ def working_alike(ranks: Ranks) -> Iterator[None]:
 
 @torch.library.impl("graphpod::sum_of_ranks", ("cpu", "cuda"))
 def _sum(x: Tensor) -> Tensor:
+    exchanged = x.device.type not in _silent
+    if exchanged and _pair is not None and (added := _pair.sum(x.contiguous())) is not None:
+        return added
     total = x.clone(memory_format=torch.contiguous_format)
-    if total.device.type not in _silent:
+    if exchanged:
         distributed.all_reduce(total, group=_group)
     return total
 

@@ -11,7 +11,9 @@ import torch.distributed as distributed
 from graphpod_runtime.ranks.agreement import Together
 from graphpod_runtime.ranks.collectives import share_layers_with
 from graphpod_runtime.ranks.interface import interface_to
+from graphpod_runtime.ranks.pair import pair_of
 from graphpod_runtime.ranks.pipeline import Pipeline, Position
+from graphpod_runtime.ranks.slots import slots_of
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 """What the environment says counts more. Ranks of one host need no network to meet, those of several take the one
@@ -46,26 +48,32 @@ def connect(place: Position, meeting: str, device: torch.device) -> Connected:
     )
     votes = distributed.new_group(backend="gloo", timeout=PATIENCE)
     if place.stages == 1:
-        return Connected(Together(place.rank, count, votes), None)
+        ranks = Together(place.rank, count, votes)
+        share_layers_with(None, pair_of(None, device, ranks))
+        return Connected(ranks, None)
     ranks = Together(place.rank, count, votes, keeps_first_tokens=place.begins and place.tensor > 1)
-    pipeline = Pipeline(place, _groups(place))
+    stage, lines = _groups(place)
+    share_layers_with(stage, pair_of(stage, device, ranks))
+    pipeline = Pipeline(place, lines, slots_of(lines, place.rank, device, ranks))
     pipeline.meet(device)
     return Connected(ranks, pipeline)
 
 
-def _groups(place: Position) -> dict[tuple[int, int], Any]:
-    """Lines by sender and receiver, of all stages: every rank makes every group, in the same order."""
+def _groups(place: Position) -> tuple[Any, dict[tuple[int, int], Any]]:
+    """The ranks of its stage, and lines by sender and receiver, of all stages: every rank makes every group, in the
+    same order."""
     tensor, stages = place.tensor, place.stages
-    for stage in range(stages):
-        group = distributed.new_group([stage * tensor + part for part in range(tensor)], timeout=PATIENCE)
-        if stage == place.stage:
-            share_layers_with(group)
+    by_stage = [
+        distributed.new_group([stage * tensor + part for part in range(tensor)], timeout=PATIENCE)
+        for stage in range(stages)
+    ]
     lines = [(rank, rank + tensor) for rank in range((stages - 1) * tensor)]
     lines.append(((stages - 1) * tensor, 0))
-    return {line: distributed.new_group(sorted(line), timeout=PATIENCE) for line in lines}
+    return by_stage[place.stage], {line: distributed.new_group(sorted(line), timeout=PATIENCE) for line in lines}
 
 
 def disconnect() -> None:
     """Leaves the others."""
+    share_layers_with(None)
     if distributed.is_initialized():
         distributed.destroy_process_group()

@@ -14,6 +14,7 @@ import torch.distributed as distributed
 from torch import Tensor
 
 from graphpod_runtime.ranks.collectives import is_silent
+from graphpod_runtime.ranks.slots import Slots
 
 MOST_ON_THEIR_WAY = 4
 """Tensors that a stage has sent and the next one has not taken: beyond them the sender waits."""
@@ -52,6 +53,8 @@ class Pipeline:
     position: Position
     groups: dict[tuple[int, int], Any]
     """By the ranks that send and receive."""
+    slots: dict[tuple[int, int], Slots] = field(default_factory=dict)
+    """Lines of this rank that go from memory to memory; the others go by their groups."""
     waits_for: str = ""
     """What of another rank it waits for; empty: nothing."""
     _sent: deque[tuple[Any, Tensor]] = field(default_factory=deque)
@@ -89,6 +92,9 @@ class Pipeline:
     def _send(self, tensor: Tensor, to: int) -> None:
         if is_silent():
             return
+        if (slots := self.slots.get((self.position.rank, to))) is not None:
+            slots.put(tensor)
+            return
         while self._sent and self._sent[0][0].is_completed():
             self._sent.popleft()
         while len(self._sent) >= MOST_ON_THEIR_WAY:
@@ -100,6 +106,9 @@ class Pipeline:
 
     def _receive(self, into: Tensor, sender: int, what: str) -> None:
         if is_silent():
+            return
+        if (slots := self.slots.get((sender, self.position.rank))) is not None:
+            slots.take(into)
             return
         self.waits_for = what
         distributed.recv(into, sender, self.groups[sender, self.position.rank])

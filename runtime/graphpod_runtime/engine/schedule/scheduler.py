@@ -261,9 +261,9 @@ class Scheduler:
         prompts, limits = self._prompts, self.limits
         if not prompts.under_way and not prompts.waiting:
             return None
-        left = limits.budget_while_decoding if self._decoding else limits.prefill_chunk
-        # A sequence that ends with the token in flight makes room for a row already.
+        # A sequence that ends with the token in flight waits for no decode pass, and makes room for a row already.
         rows = sum(self._goes_on(sequence) for sequence in self._decoding)
+        left = limits.budget_while_decoding if rows else limits.prefill_chunk
         chunks = prompts.next_chunks(left, Decoding(len(self._decoding), rows))
         while not chunks and not self._decoding:
             self.kv.launch_copies(everything=True)

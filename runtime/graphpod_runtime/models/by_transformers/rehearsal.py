@@ -220,8 +220,10 @@ def watched(note: Callable[[str], None]) -> Iterator[None]:
             if torch.Tag.dynamic_output_shape in func.tags and masked:
                 note(f"calls {func._schema.name}, whose result's shape depends on values")
             result = func(*args, **(kwargs or {}))
-            if (copied := COPIED.get(func._schema.name)) is not None and args[copied].device != result.device:
-                note(f"copies a tensor from {args[copied].device.type} to {result.device.type} ({func._schema.name})")
+            moved = args[COPIED[func._schema.name]] if func._schema.name in COPIED else result
+            # A single number fills its place, which a graph can hold.
+            if moved is not result and moved.device != result.device and moved.dim() > 0:
+                note(f"copies a tensor from {moved.device.type} to {result.device.type} ({func._schema.name})")
             return result
 
     with Reads(), Operators():

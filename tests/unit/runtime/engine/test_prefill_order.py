@@ -62,6 +62,15 @@ def test_between_two_decode_passes_a_prefill_pass_has_the_budget(budget: int | N
     assert [len(range(*spans(batch)[0][1:])) for batch in batches[1::2]] == [size] * 3
 
 
+def test_a_prompt_that_ends_with_the_token_in_flight_leaves_a_whole_chunk_to_the_next() -> None:
+    """It decodes no further, so nobody waits for a decode pass."""
+    subject = many_pages(prefill_budget=6)
+    subject.submit(sequence("scored", 10, max_tokens=1))
+    subject.submit(sequence("next", 200, max_tokens=1))
+    assert spans(subject.next()) == [("scored", 0, 10), ("next", 0, 6)]
+    assert spans(subject.next()) == [("next", 6, 22)]
+
+
 def test_who_has_no_room_is_not_overtaken() -> None:
     subject = scheduler(pages=20, limits=replace(LIMITS, max_model_len=80))
     subject.submit(sequence("long", 60, max_tokens=1))

@@ -183,9 +183,10 @@ def test_a_model_that_counts_positions_itself_is_refused_where_they_have_little_
         (lambda: torch.ones(3).to("meta"), "aten::_to_copy"),
         (lambda: torch.empty(3, device="meta").copy_(torch.ones(3)), "aten::copy_"),
         (lambda: torch.ones(3).to(torch.float64), ""),
+        (lambda: torch.ones(()).to("meta"), ""),
     ],
 )
-def test_a_copy_between_devices_is_noted_a_change_of_type_is_none(moved: Callable[[], Tensor], operator: str) -> None:
+def test_copies_between_devices_are_noted_but_of_a_single_number(moved: Callable[[], Tensor], operator: str) -> None:
     """Phi-MoE makes its frequencies on the host in each pass. `meta` stands for a GPU."""
     noted: list[str] = []
     with watched(noted.append):

@@ -1,0 +1,96 @@
+"""Sums of two GPUs without the backend, against the backend's, and what they send each other. Skipped on a machine with
+one."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as distributed
+import torch.multiprocessing as processes
+
+from graphpod_runtime.ranks.agreement import Together
+from graphpod_runtime.ranks.pair import HALVED, PUSHED, pair_of
+from graphpod_runtime.ranks.slots import BYTES, COUNT, slots_of
+
+pytestmark = pytest.mark.gpu
+SIZES = (2, 6, 512, 514, 4096, 65536, PUSHED // 2, PUSHED // 2 + 8, 1 << 20, HALVED // 2, HALVED // 2 + 8, 30)
+"""Elements: words of one program and of many, of each way, and of none."""
+
+
+def _rank(rank: int, folder: str) -> None:
+    device = torch.device("cuda", rank)
+    torch.cuda.set_device(device)
+    os.environ["NCCL_SOCKET_IFNAME"] = os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    meeting = f"file://{folder}/meeting"
+    distributed.init_process_group("nccl", init_method=meeting, rank=rank, world_size=2, device_id=device)
+    pair = pair_of(None, device, Together(rank, 2, distributed.new_group(backend="gloo")))
+    assert pair is not None
+    generator = torch.Generator(device).manual_seed(rank)
+    for turn in range(40):
+        for dtype in (torch.bfloat16, torch.float16, torch.float32):
+            for count in SIZES:
+                x = torch.randn(count, generator=generator, device=device).to(dtype)
+                x[::3] = -0.0
+                wanted = x.clone()
+                distributed.all_reduce(wanted)
+                if (found := pair.sum(x)) is None:
+                    assert x.nbytes > PUSHED
+                    continue
+                assert torch.equal(found, wanted), (turn, dtype, count)
+    held = torch.zeros(4096, device=device, dtype=torch.bfloat16)
+    graph = torch.cuda.CUDAGraph()
+    pair.sum(held)
+    torch.cuda.synchronize()
+    distributed.barrier()
+    with torch.cuda.graph(graph):
+        first = pair.sum(held)
+        second = pair.sum(first)
+    for turn in range(500):
+        # Something else between replays: turns go on from where they are.
+        if turn % 3 == 0:
+            pair.sum(torch.ones(700, device=device))
+        held.fill_(turn % 50 + rank)
+        graph.replay()
+        if turn % 50 == 0:
+            assert float(first[-1]) == 2 * (turn % 50) + 1
+            assert torch.equal(second, first * 2)
+    torch.cuda.synchronize()
+    distributed.destroy_process_group()
+
+
+def _line(rank: int, folder: str) -> None:
+    device = torch.device("cuda", rank)
+    torch.cuda.set_device(device)
+    os.environ["NCCL_SOCKET_IFNAME"] = os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    meeting = f"file://{folder}/meeting"
+    distributed.init_process_group("nccl", init_method=meeting, rank=rank, world_size=2, device_id=device)
+    lines = {line: distributed.new_group([0, 1]) for line in ((0, 1), (1, 0))}
+    slots = slots_of(lines, rank, device, Together(rank, 2, distributed.new_group(backend="gloo")))
+    assert slots.keys() == lines.keys()
+    there, back = slots[0, 1], slots[1, 0]
+    for turn, count in enumerate((1, 3, 4096, COUNT * BYTES // 2 + 5, 70, BYTES // 2, 1) * 6):
+        sent = torch.arange(count, device=device) + turn
+        if rank == 0:
+            there.put(sent)
+            sent.fill_(-1)
+            answer = torch.empty(2, device=device, dtype=torch.int64)
+            back.take(answer)
+            assert answer.tolist() == [turn, count]
+        else:
+            came = torch.empty_like(sent)
+            there.take(came)
+            assert torch.equal(came, sent)
+            back.put(torch.tensor([turn, count], device=device))
+    torch.cuda.synchronize()
+    distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_sums_are_those_of_the_backend_in_any_order_of_sizes(tmp_path: Path) -> None:
+    processes.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_what_one_gpu_sends_the_other_takes_in_pieces_and_in_order(tmp_path: Path) -> None:
+    processes.spawn(_line, args=(str(tmp_path),), nprocs=2)
