@@ -71,11 +71,15 @@ class CudaDriver:
         """Memory of the device at `address`: its handle. torch.OutOfMemoryError where there is none."""
         handle = ctypes.c_uint64()
         self._call("cuMemCreate", ctypes.byref(handle), _size(size), ctypes.byref(self._properties), _address(0))
+        mapped = False
         try:
             self._call("cuMemMap", _address(address), _size(size), _size(0), handle, _address(0))
+            mapped = True
             access = _Access(self._location, _READ_WRITE)
             self._call("cuMemSetAccess", _address(address), _size(size), ctypes.byref(access), _size(1))
-        except DriverError:
+        except (DriverError, torch.OutOfMemoryError):
+            if mapped:
+                self._call("cuMemUnmap", _address(address), _size(size))
             self._call("cuMemRelease", handle)
             raise
         return handle.value
@@ -87,20 +91,24 @@ class CudaDriver:
 
     def _call(self, name: str, *arguments: Any) -> None:
         library = _library()
-        code = getattr(library, name)(*arguments)
-        if code == OUT_OF_MEMORY:
-            raise torch.OutOfMemoryError(f"{name}: the GPU has too little free memory")
-        if code:
-            text = ctypes.c_char_p()
-            library.cuGetErrorString(code, ctypes.byref(text))
-            raise DriverError(f"{name} failed with CUDA error {code}: {(text.value or b'unknown').decode()}")
+        _checked(library, name, getattr(library, name)(*arguments))
 
 
 @cache
 def _library() -> Any:
     library = ctypes.CDLL("libcuda.so.1")
-    library.cuInit(0)
+    _checked(library, "cuInit", library.cuInit(0))
     return library
+
+
+def _checked(library: Any, name: str, code: int) -> None:
+    """torch.OutOfMemoryError or DriverError for the code of a call that failed."""
+    if code == OUT_OF_MEMORY:
+        raise torch.OutOfMemoryError(f"{name}: the GPU has too little free memory")
+    if code:
+        text = ctypes.c_char_p()
+        library.cuGetErrorString(code, ctypes.byref(text))
+        raise DriverError(f"{name} failed with CUDA error {code}: {(text.value or b'unknown').decode()}")
 
 
 def _size(value: int) -> ctypes.c_size_t:

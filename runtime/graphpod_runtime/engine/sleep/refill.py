@@ -45,6 +45,8 @@ class Refill:
     """What the other files were at the start, as `files_in` gives it."""
     kept: tuple[tuple[Tensor, Tensor], ...]
     """What is computed, not read, of the model, each with a copy on the host."""
+    read: dict[Path, tuple[int, int]]
+    """Size and time of each file of weights that was read last."""
 
     @classmethod
     def of(cls, folder: Path, model: Model, dtype: torch.dtype) -> "Refill":
@@ -52,7 +54,12 @@ class Refill:
         read = {id(one) for weight in fp8_weights(model.module()) for one in weight.buffers()}
         computed = (one for one in model.module().buffers() if id(one) not in read)
         kept = tuple((one, one.detach().to("cpu", copy=True)) for one in computed)
-        return cls(folder, model, dtype, files_in(folder), kept)
+        return cls(folder, model, dtype, files_in(folder), kept, _weights_in(folder))
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the folder has other files of weights than those that were read, or none."""
+        return self.read != _weights_in(self.folder)
 
     def check(self, fp8_cache: bool) -> None:
         """ModelInvalid, and nothing is written, if graphs of `model` cannot run what is in the folder now: another
@@ -75,6 +82,9 @@ class Refill:
     def write(self, read: OnProgress = ignore_progress) -> None:
         """All weights of the model, whose memory may hold anything. ModelInvalid leaves some of them written."""
         model, shape = self.model, self.model.shape
+        there = _weights_in(self.folder)
+        self.read.clear()
+        self.read.update(there)
         for tensor, copy in self.kept:
             tensor.copy_(copy)
         if not isinstance(model, Decoder):
@@ -102,6 +112,11 @@ def files_in(folder: Path) -> dict[str, str]:
         if (folder / name).is_file():
             found[name] = _digest((folder / name).read_bytes())
     return found
+
+
+def _weights_in(folder: Path) -> dict[Path, tuple[int, int]]:
+    found = {file: file.stat() for file in folder.glob("*.safetensors") if file.is_file()}
+    return {file: (one.st_size, one.st_mtime_ns) for file, one in found.items()}
 
 
 def _of_the_model(folder: Path) -> Any:

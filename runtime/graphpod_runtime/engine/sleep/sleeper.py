@@ -41,11 +41,11 @@ class Sleeper:
         refill: Refill | None,
         room: Callable[[], int],
         settled: Callable[[], None],
-        check: Callable[[], None],
+        check: Callable[[OnProgress], None],
     ) -> None:
         """`refill`: None where weights were not read from a folder. `room`: bytes that the host has free. `settled` is
         called when everything is in its place again: AddressChanged if it is not. `check`: SelfCheckFailed if a graph
-        is wrong."""
+        is wrong; it is called with what `reload` is."""
         self.asleep = False
         self.source: Source | None = None
         self.room = room
@@ -80,8 +80,10 @@ class Sleeper:
         return max(0, before - weights.in_use())
 
     def wake(self, read: OnProgress) -> None:
-        """Both are back. CannotWake, and still asleep, where the device has no room for them; ModelInvalid if the
-        folder does not have the weights any more: nothing can be computed then."""
+        """Both are back. CannotWake, and still asleep, where the device has no room for them or the folder has other
+        files now; ModelInvalid if one breaks while it is read: nothing can be computed then."""
+        if self._copy is None and self._refill is not None and self._refill.replaced:
+            raise CannotWake(f"{self._refill.folder}: the weights were replaced meanwhile; POST /reload reads new ones")
         weights = self._take_memory()
         if self._copy is not None:
             self._copy.write(weights, read)
@@ -107,7 +109,7 @@ class Sleeper:
             self.asleep = False
         self._copy = None
         self._refill.write(read)
-        self._check()
+        self._check(read)
         self._settled()
 
     def _take_memory(self) -> Span:

@@ -17,6 +17,7 @@ from graphpod_policy.cost.selfcheck import LONG_ROW
 from graphpod_runtime.base.errors import CaptureOutOfMemory, CompileFailed, GraphError, SelfCheckFailed
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.inputs import Inputs
+from graphpod_runtime.base.progress import OnProgress
 from graphpod_runtime.compiled.cache import CompileCache, Compiled
 from graphpod_runtime.engine.capture.capturer import Capturer
 from graphpod_runtime.engine.capture.debug import FaultKind, Switches
@@ -153,10 +154,12 @@ class DegradingCapture:
                 report.self_check = SelfCheck.Passed
                 return
 
-    def check_again(self) -> None:
-        """Self-checks every graph of a Ready engine. SelfCheckFailed: nothing is captured any more after Ready."""
+    def check_again(self, passed: OnProgress) -> None:
+        """Self-checks every graph of a Ready engine; `passed` is called after each. SelfCheckFailed: nothing is
+        captured any more after Ready."""
         for phase in self.captured:
             for _ in self._checker(phase).sizes():
+                passed()
                 self._counters.add(
                     "graphpod_graph_selfchecks_total",
                     result="passed",

@@ -3,7 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from graphpod_policy import EngineConfig
+import torch
+
+from graphpod_policy import EngineConfig, ExitCode
+from graphpod_policy.start.obstacle import Obstacle
+from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.progress import OnProgress
 from graphpod_runtime.base.shapes import dtype_of
 from graphpod_runtime.engine.sleep.refill import Refill
@@ -29,9 +33,13 @@ class Sleeping:
             self.refill = Refill.of(Path(config.model.path), model, dtype_of(config.element))
         if config.features.sleep:
             self.weights = place.span(bytes_of(model.module()), grows=True)
-            relocate(model.module(), self.weights, read)
+            try:
+                relocate(model.module(), self.weights, read)
+            except torch.OutOfMemoryError as error:
+                what = f"spec.engine.sleep: the weights of {config.model.name} do not fit while they are moved: {error}"
+                raise StartFailure.by(Obstacle.of(ExitCode.WeightsTooLarge, what)) from error
 
-    def sleeper(self, state: DeviceState, check: Callable[[], None]) -> Sleeper | None:
+    def sleeper(self, state: DeviceState, check: Callable[[OnProgress], None]) -> Sleeper | None:
         """What the Ready engine sleeps and reloads by; `check` compares its graphs once more."""
         if not self._one:
             return None

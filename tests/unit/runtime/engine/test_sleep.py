@@ -18,7 +18,7 @@ from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.sleep.problems import CannotReload, CannotSleep
+from graphpod_runtime.engine.sleep.problems import CannotReload, CannotSleep, CannotWake
 from graphpod_runtime.engine.sleep.sleeper import Sleeper, Source
 from tests.unit.runtime.conftest import random_prompts, write_family, write_llama
 
@@ -126,6 +126,29 @@ def test_new_weights_of_the_same_shape_come_into_their_places(started: Callable[
     assert after == generate(started(folder=newer), PROMPTS, 12)
     assert places(runner) == at
     assert runner.counters.value("graphpod_graph_selfchecks_total", result="passed") == 2 * checks
+
+
+def test_weights_that_were_replaced_while_it_slept_do_not_come_back_unchecked(
+    started: Callable[..., Runner], tmp_path: Path
+) -> None:
+    folder = write_llama(tmp_path / "model")
+    runner, newer = started(Policy.Disabled, Policy.Full, folder=folder, sleep=True), tmp_path / "newer"
+    before = generate(runner, PROMPTS, 6)
+    sleeper_of(runner).sleep(nothing)
+    shutil.copy(write_llama(newer, seed=1) / "model.safetensors", folder)
+    with pytest.raises(CannotWake, match="POST /reload"):
+        sleeper_of(runner).wake(nothing)
+    assert sleeper_of(runner).asleep
+    checks = runner.counters.value("graphpod_graph_selfchecks_total", result="passed")
+    reloaded, woken = list[None](), list[None]()
+    sleeper_of(runner).reload(lambda: reloaded.append(None))
+    after = generate(runner, PROMPTS, 6)
+    assert after != before
+    sleeper_of(runner).sleep(nothing)
+    sleeper_of(runner).wake(lambda: woken.append(None))
+    assert generate(runner, PROMPTS, 6) == after
+    # Both read the same pieces; each graph that is compared is progress, too.
+    assert len(reloaded) - len(woken) == checks > 0
 
 
 def test_new_weights_wake_an_engine_that_sleeps(started: Callable[..., Runner], tmp_path: Path) -> None:
