@@ -79,7 +79,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Runner]:
     def runner(
         folder: Path, available: int, prefill: Policy = Policy.Breakable, decode: Policy = Policy.Full, **changes: Any
     ) -> Runner:
-        monkeypatch.setattr(starter, "place_of", lambda device, ranks: RecordedGpu(available))
+        monkeypatch.setattr(starter, "place_of", lambda device, ranks, of_node: RecordedGpu(available))
         monkeypatch.setattr(starter, "node_of", lambda config, model, rank: NodeFacts(gpus=1))
         monkeypatch.setattr(limits, "SMALL_CONTEXT", 64)
         config = engine_config(folder, prefill, decode, device=Device.Cuda, **AUTO, **changes)
