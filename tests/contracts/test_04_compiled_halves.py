@@ -115,9 +115,10 @@ def test_a_later_start_compiles_and_traces_nothing_where_code_is_compiled_ahead_
     take = LayerFunctions.compile
     monkeypatch.setattr("graphpod_runtime.compiled.cache.prove", lambda *arguments: None)  # it runs both, beside starts
 
-    def then_compiled_only(self: LayerFunctions, cache: CompileCache | None) -> None:
-        take(self, cache)
+    def then_compiled_only(self: LayerFunctions, cache: CompileCache | None) -> int:
+        halves = take(self, cache)
         forbid_uncompiled(monkeypatch)
+        return halves
 
     monkeypatch.setattr(LayerFunctions, "compile", then_compiled_only)
     runs.clear()
