@@ -76,15 +76,15 @@ def test_another_number_of_ranks_is_another_configuration_and_the_old_one_comes_
         (
             gpus(1, 2, 2, engine={"speculative": {"method": "Ngram"}}),
             Reason.FeatureNotBuilt,
-            "speculative decoding with spec.parallelism.pipeline 2 is not built",
+            "speculative decoding by Ngram with spec.parallelism.pipeline 2 is not built",
         ),
-        (gpus(2, 2, engine={"quantization": "Fp8"}), Reason.FeatureNotBuilt, "spec.engine.quantization: FP8 weights"),
+        (gpus(2, 2, engine={"sleep": True}), Reason.FeatureNotBuilt, "spec.engine.sleep: sleep with"),
         (gpus(2, 2, engine={"hostCache": {"size": "4Gi"}}), Reason.FeatureNotBuilt, "spec.engine.hostCache: a host KV"),
         (
-            gpus(2, 2, engine={"speculative": {"method": "Ngram"}}),
+            gpus(2, 2, engine={"speculative": {"method": "Mtp"}}),
             Reason.FeatureNotBuilt,
-            "spec.engine.speculative: speculative decoding with spec.parallelism.tensor 2 is not built in this "
-            "version; remove it, or set spec.parallelism.tensor: 1",
+            "spec.engine.speculative: speculative decoding by Mtp with spec.parallelism.tensor 2 is not built in this "
+            "version; use Ngram with tensor alone, or remove it, or set spec.parallelism.tensor: 1",
         ),
         (
             {"parallelism": {"tensor": 8}, "resources": {"limits": {GPUS: 8, "memory": "1Gi"}}},
