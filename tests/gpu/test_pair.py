@@ -18,12 +18,18 @@ SIZES = (2, 6, 512, 514, 4096, 65536, PUSHED // 2, PUSHED // 2 + 8, 1 << 20, HAL
 """Elements: words of one program and of many, of each way, and of none."""
 
 
-def _rank(rank: int, folder: str) -> None:
+def joined(rank: int, folder: str) -> torch.device:
+    """The GPU of this one of two processes, which have met by `folder` when it returns."""
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
     os.environ["NCCL_SOCKET_IFNAME"] = os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     meeting = f"file://{folder}/meeting"
     distributed.init_process_group("nccl", init_method=meeting, rank=rank, world_size=2, device_id=device)
+    return device
+
+
+def _rank(rank: int, folder: str) -> None:
+    device = joined(rank, folder)
     pair = pair_of(None, device, Together(rank, 2, distributed.new_group(backend="gloo")))
     assert pair is not None
     generator = torch.Generator(device).manual_seed(rank)
@@ -60,11 +66,7 @@ def _rank(rank: int, folder: str) -> None:
 
 
 def _line(rank: int, folder: str) -> None:
-    device = torch.device("cuda", rank)
-    torch.cuda.set_device(device)
-    os.environ["NCCL_SOCKET_IFNAME"] = os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    meeting = f"file://{folder}/meeting"
-    distributed.init_process_group("nccl", init_method=meeting, rank=rank, world_size=2, device_id=device)
+    device = joined(rank, folder)
     lines = {line: distributed.new_group([0, 1]) for line in ((0, 1), (1, 0))}
     slots = slots_of(lines, rank, device, Together(rank, 2, distributed.new_group(backend="gloo")))
     assert slots.keys() == lines.keys()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.ranks.agreement import Ranks
-from graphpod_runtime.ranks.pair import machine
+from graphpod_runtime.ranks.pair import places_of
 
 COUNT, BYTES = 8, 4 << 20
 """Slots of a direction, and the size of one: a tensor goes in as many as it needs. A sender waits where the receiver
@@ -56,12 +56,7 @@ def slots_of(
 ) -> dict[tuple[int, int], Slots]:
     """Of the lines of `rank` among all lines, which are given by their sender and receiver; none where the ends of some
     line are not GPUs of one machine that see each other's memory. All of `ranks` call it, and have the same answer."""
-    places = ranks.gathered([machine(), device.index or 0])
-
-    def sees(line: tuple[int, int]) -> bool:
-        (one, first), (other, second) = (places[end] for end in line)
-        return one == other and first != second and torch.cuda.can_device_access_peer(first, second)
-
-    if not ranks.least(device.type == "cuda" and all(map(sees, groups))):
+    places = places_of(device, ranks)
+    if not ranks.least(device.type == "cuda" and all(places[one].sees(places[other]) for one, other in groups)):
         return {}
     return {line: Slots(group, device) for line, group in groups.items() if rank in line}

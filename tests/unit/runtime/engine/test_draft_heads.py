@@ -58,6 +58,36 @@ def counted(runner: Runner) -> tuple[float, float]:
     return tuple(runner.counters.value(name, method=method) for name in (proposed, accepted))
 
 
+def assert_texts_stay(
+    started: Start, folder: Path, policies: tuple[Policy, Policy], kind: str, drafts: dict[str, Any]
+) -> None:
+    """With `drafts` requests get the texts that they get without, and some drafts are right."""
+    prompts = random_prompts(8)
+    asked = {"max_tokens": 30, "sampling": SAMPLINGS[kind], "ignore_eos": True}
+    plain = answers(started(*policies, folder=folder), prompts, **asked)
+    runner = started(*policies, folder=folder, **drafts)
+    assert texts(answers(runner, prompts, **asked)) == texts(plain)
+    proposed, accepted = counted(runner)
+    assert 0 < accepted < proposed
+    assert runner.pages.available == runner.pages.capacity
+
+
+def assert_waves_stay(
+    started: Start, patch: pytest.MonkeyPatch, folder: Path, kind: str, kv_cache_bytes: int, drafts: dict[str, Any]
+) -> None:
+    """Likewise with prefix hits and the ends of chunks, and with preemptions in a small cache."""
+    plain = Served(started(folder=folder))
+    waves(plain, SAMPLINGS[kind], ignore_eos=True)
+    patch.setenv("GRAPHPOD_DEBUG", "poison,seats,addresses")
+    runner = started(folder=folder, kv_cache_bytes=kv_cache_bytes, **drafts)
+    drafted = Served(runner)
+    waves(drafted, SAMPLINGS[kind], ignore_eos=True)
+    assert drafted.got == plain.got
+    assert drafted.scheduler.kv.hit_tokens > 0
+    assert (drafted.scheduler.preemptions > 0) is (kv_cache_bytes < 1 << 20)
+    assert drafted.scheduler.kv.available == runner.pages.capacity
+
+
 @pytest.mark.parametrize(
     ("policies", "kind"),
     [*((each, "greedy") for each in POLICIES), *((POLICIES[1], kind) for kind in ("drawn", "processed"))],
@@ -65,30 +95,14 @@ def counted(runner: Runner) -> tuple[float, float]:
 def test_texts_are_those_without_drafts(
     started: Start, shallow: Path, eagle: Path, policies: tuple[Policy, Policy], kind: str
 ) -> None:
-    prompts = random_prompts(8)
-    asked = {"max_tokens": 30, "sampling": SAMPLINGS[kind], "ignore_eos": True}
-    plain = answers(started(*policies, folder=shallow), prompts, **asked)
-    runner = started(*policies, folder=shallow, **drafted_by(eagle))
-    assert texts(answers(runner, prompts, **asked)) == texts(plain)
-    proposed, accepted = counted(runner)
-    assert 0 < accepted < proposed
-    assert runner.pages.available == runner.pages.capacity
+    assert_texts_stay(started, shallow, policies, kind, drafted_by(eagle))
 
 
 @pytest.mark.parametrize(("kind", "kv_cache_bytes"), [("drawn", 8 << 20), ("greedy", 230 << 10)])
 def test_prefix_hits_chunk_tails_and_preemptions(
     started: Start, shallow: Path, eagle: Path, monkeypatch: pytest.MonkeyPatch, kind: str, kv_cache_bytes: int
 ) -> None:
-    plain = Served(started(folder=shallow))
-    waves(plain, SAMPLINGS[kind], ignore_eos=True)
-    monkeypatch.setenv("GRAPHPOD_DEBUG", "poison,seats,addresses")
-    runner = started(folder=shallow, kv_cache_bytes=kv_cache_bytes, **drafted_by(eagle))
-    drafted = Served(runner)
-    waves(drafted, SAMPLINGS[kind], ignore_eos=True)
-    assert drafted.got == plain.got
-    assert drafted.scheduler.kv.hit_tokens > 0
-    assert (drafted.scheduler.preemptions > 0) is (kv_cache_bytes < 1 << 20)
-    assert drafted.scheduler.kv.available == runner.pages.capacity
+    assert_waves_stay(started, monkeypatch, shallow, kind, kv_cache_bytes, drafted_by(eagle))
 
 
 def reference(model: Path, folder: Path) -> tuple[LlamaForCausalLM, Head]:

@@ -14,8 +14,8 @@ from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.offline import answers
 from graphpod_runtime.engine.runner import Runner
 from tests.unit.runtime.conftest import random_prompts, write_llama
-from tests.unit.runtime.engine.test_draft_heads import counted, recorded_drafts
-from tests.unit.runtime.engine.test_speculation import POLICIES, SAMPLINGS, Served, texts, waves
+from tests.unit.runtime.engine.test_draft_heads import assert_texts_stay, assert_waves_stay, recorded_drafts
+from tests.unit.runtime.engine.test_speculation import POLICIES
 from tests.unit.runtime.mimo import HEAD, drafts_by_mimo, write_mimo
 
 Start = Callable[..., Runner]
@@ -32,30 +32,14 @@ def mimo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("policies", "kind"), [(POLICIES[0], "greedy"), (POLICIES[1], "greedy"), (POLICIES[1], "drawn")]
 )
 def test_texts_are_those_without_drafts(started: Start, mimo: Path, policies: tuple[Policy, Policy], kind: str) -> None:
-    prompts = random_prompts(8)
-    asked = {"max_tokens": 30, "sampling": SAMPLINGS[kind], "ignore_eos": True}
-    plain = answers(started(*policies, folder=mimo), prompts, **asked)
-    runner = started(*policies, folder=mimo, **MTP)
-    assert texts(answers(runner, prompts, **asked)) == texts(plain)
-    proposed, accepted = counted(runner)
-    assert 0 < accepted < proposed
-    assert runner.pages.available == runner.pages.capacity
+    assert_texts_stay(started, mimo, policies, kind, MTP)
 
 
 @pytest.mark.parametrize(("kind", "kv_cache_bytes"), [("drawn", 8 << 20), ("greedy", 230 << 10)])
 def test_prefix_hits_chunk_tails_and_preemptions(
     started: Start, mimo: Path, monkeypatch: pytest.MonkeyPatch, kind: str, kv_cache_bytes: int
 ) -> None:
-    plain = Served(started(folder=mimo))
-    waves(plain, SAMPLINGS[kind], ignore_eos=True)
-    monkeypatch.setenv("GRAPHPOD_DEBUG", "poison,seats,addresses")
-    runner = started(folder=mimo, kv_cache_bytes=kv_cache_bytes, **MTP)
-    drafted = Served(runner)
-    waves(drafted, SAMPLINGS[kind], ignore_eos=True)
-    assert drafted.got == plain.got
-    assert drafted.scheduler.kv.hit_tokens > 0
-    assert (drafted.scheduler.preemptions > 0) is (kv_cache_bytes < 1 << 20)
-    assert drafted.scheduler.kv.available == runner.pages.capacity
+    assert_waves_stay(started, monkeypatch, mimo, kind, kv_cache_bytes, MTP)
 
 
 @pytest.mark.parametrize("decode", [Policy.Disabled, Policy.Full])
