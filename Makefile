@@ -127,8 +127,8 @@ bench: venv ## prefill and decode on this machine, as ratios, and a chat over HT
 
 # On a GPU: DEVICE=cuda RUN=python3, in an environment with torch's CUDA build; WEIGHTS=DIR is SmolLM2's folder there.
 eagle-head: DEVICE ?= cpu
-eagle-head: $(if $(filter cuda,$(DEVICE)),,venv) ## trains the EAGLE head of SmolLM2 on its own answers, in heads/; goes on where it was interrupted
-	@$(RUN) -m heads --device $(DEVICE) --model "$(or $(WEIGHTS),$$($(RUN) -m demo.weights | tail -n 1))" $(HEAD)
+eagle-head: $(if $(filter cuda,$(DEVICE)),,venv) ## trains the EAGLE head of SmolLM2 on its own answers, in draft_heads/; goes on where it was interrupted
+	@$(RUN) -m draft_heads --device $(DEVICE) --model "$(or $(WEIGHTS),$$($(RUN) -m demo.weights | tail -n 1))" $(HEAD)
 
 # Another model: make bench-graphs MODEL=/path/to/folder; on a GPU: graphpod-engine bench graphs --help
 bench-graphs: export OMP_NUM_THREADS := $(shell nproc)

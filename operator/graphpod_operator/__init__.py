@@ -39,5 +39,5 @@ pyproject.toml), and no two files import each other:
         cli          the command line
 
 kopf is imported in `handlers` alone, the Kubernetes client in `kube.connection` alone. Everything from
-`resolve` to `status`, but for `apply` and the reading of pods, is plain functions over values.
+`intent` to `status`, but for `apply` and the reading of pods, is plain functions over values.
 """

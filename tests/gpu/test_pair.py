@@ -9,9 +9,9 @@ import torch
 import torch.distributed as distributed
 import torch.multiprocessing as processes
 
-from graphpod_runtime.ranks.agreement import Together
-from graphpod_runtime.ranks.pair import HALVED, PUSHED, pair_of
-from graphpod_runtime.ranks.slots import BYTES, COUNT, slots_of
+from graphpod_runtime.distributed.agreement import Together
+from graphpod_runtime.distributed.pair import HALVED, PUSHED, pair_of
+from graphpod_runtime.distributed.slots import BYTES, COUNT, slots_of
 
 pytestmark = pytest.mark.gpu
 SIZES = (2, 6, 512, 514, 4096, 65536, PUSHED // 2, PUSHED // 2 + 8, 1 << 20, HALVED // 2, HALVED // 2 + 8, 30)

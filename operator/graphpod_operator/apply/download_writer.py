@@ -21,6 +21,7 @@ from graphpod_operator.cache.service import Service
 from graphpod_operator.cache.store import Store
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.install.network_access import Access
+from graphpod_operator.intent.asked_downloads import downloads
 from graphpod_operator.kube.cluster import ApiError, Cluster, Conflict
 from graphpod_operator.kube.field_ownership import STORED_MANAGER
 from graphpod_operator.kube.resources import Resource
@@ -29,7 +30,6 @@ from graphpod_operator.plan.downloads import Act, PlannedDownload, Weights
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render.download_policy import download_policy
 from graphpod_operator.render.owner import Body
-from graphpod_operator.resolve.asked_downloads import downloads
 
 log = logging.getLogger(__name__)
 

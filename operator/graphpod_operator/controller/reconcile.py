@@ -24,6 +24,7 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ConditionType
 from graphpod_operator.events.recorder import EventRecorder
 from graphpod_operator.install.installation import Installation
+from graphpod_operator.intent.asked_downloads import downloads
 from graphpod_operator.kube.clock import Clock
 from graphpod_operator.kube.cluster import ApiError, Cluster, ServerRefused, Terminating
 from graphpod_operator.kube.resources import Resource
@@ -41,7 +42,6 @@ from graphpod_operator.plan.named_secrets import named_secrets
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.plan.writes import not_applied
-from graphpod_operator.resolve.asked_downloads import downloads
 from graphpod_operator.revisions import recovery
 from graphpod_operator.revisions.garbage_collection import GarbageCollector
 from graphpod_operator.status.status import status

@@ -26,7 +26,7 @@ from graphpod_operator.explain.input_error import InputError
 from graphpod_operator.explain.text import Paint, coloured, plain, summary, text
 from graphpod_operator.install.allow_lists import DEFAULT, AllowLists, AllowListsInvalid
 from graphpod_operator.install.engine_images import Images
-from graphpod_operator.resolve.resolver_input import features, wants_gpu
+from graphpod_operator.intent.resolver_input import features, wants_gpu
 from graphpod_policy import GPUS, ModelFacts, ModelUnreadable, NodeFacts, SpeculativeMethod
 from graphpod_policy.engine_features import DRAFT_HEADS
 from graphpod_policy.node import CONTEXT_BYTES

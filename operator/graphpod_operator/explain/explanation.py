@@ -18,15 +18,15 @@ from graphpod_operator.explain.manifest import Manifest
 from graphpod_operator.explain.rank_memory import RankMemory
 from graphpod_operator.install.allow_lists import AllowLists
 from graphpod_operator.install.installation import Installation
+from graphpod_operator.intent import resolver_input
+from graphpod_operator.intent.asked_downloads import downloads
+from graphpod_operator.intent.engine_config import EngineFile, engine_config
+from graphpod_operator.intent.resolver_input import container_bytes
 from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render import scaling
 from graphpod_operator.render.pod.container import start_ceiling
-from graphpod_operator.resolve import resolver_input
-from graphpod_operator.resolve.asked_downloads import downloads
-from graphpod_operator.resolve.engine_config import EngineFile, engine_config
-from graphpod_operator.resolve.resolver_input import container_bytes
 from graphpod_policy import (
     CompileMode,
     Decision,

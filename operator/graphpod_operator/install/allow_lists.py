@@ -14,8 +14,8 @@ from fnmatch import fnmatchcase
 
 from graphpod_operator.api.pod import Volume
 from graphpod_operator.api.spec import Spec
-from graphpod_operator.resolve.model_uri import ModelUri
-from graphpod_operator.resolve.source_hosts import source_hosts
+from graphpod_operator.intent.model_uri import ModelUri
+from graphpod_operator.intent.source_hosts import source_hosts
 
 EVERYTHING = ("*",)
 RESTRICTED_VOLUMES = (

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from graphpod_operator.api.spec import Spec
-from graphpod_operator.resolve.resolver_input import wants_gpu
+from graphpod_operator.intent.resolver_input import wants_gpu
 
 
 class Images(NamedTuple):

@@ -10,9 +10,9 @@ from graphpod_operator.api.names import GPU
 from graphpod_operator.cache.pod import PREPARED_SECONDS, Ended, Pod
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ConditionType
+from graphpod_operator.intent.model_uri import ModelUri
 from graphpod_operator.observe.warmup_report import NoReading, Reading, State
 from graphpod_operator.plan.capture_failure_annotation import COUNTED
-from graphpod_operator.resolve.model_uri import ModelUri
 from graphpod_policy import ExitCode
 
 BY_EXIT: dict[int, Reason] = {

@@ -15,6 +15,8 @@ from graphpod_operator.cache.controller_revision import MADE_FROM, UNDEGRADED
 from graphpod_operator.cache.projections import is_ours
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.intent.engine_config import EngineFile, engine_config
+from graphpod_operator.intent.resolver_input import container_bytes, features, graph_request, missing
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.absent_kinds import Absent
 from graphpod_operator.kube.resources import AUTOSCALERS, Resource
@@ -37,8 +39,6 @@ from graphpod_operator.render.pinned_rendering import Rendering, canonical, made
 from graphpod_operator.render.pod_monitor import pod_monitor
 from graphpod_operator.render.service import service
 from graphpod_operator.render.service_account import service_account
-from graphpod_operator.resolve.engine_config import EngineFile, engine_config
-from graphpod_operator.resolve.resolver_input import container_bytes, features, graph_request, missing
 from graphpod_operator.schema.validation_errors import field_path, mistakes
 from graphpod_policy import Features, GraphRequest, NodeFacts, Phase, Plan, can_start, resolve
 

@@ -23,6 +23,8 @@ from graphpod_operator.cache.fetch_report import FetchReport
 from graphpod_operator.cache.job import Job
 from graphpod_operator.cache.pod import PREPARED_SECONDS, Pod
 from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.intent.asked_downloads import Download, downloads
+from graphpod_operator.intent.source_hosts import SourceHost, source_hosts
 from graphpod_operator.kube.cluster import Raw
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan.desired_child import DesiredChild
@@ -30,8 +32,6 @@ from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render.download_job import download_job, secret_name
 from graphpod_operator.render.owner import Owner
 from graphpod_operator.render.weights_claim import access_mode, fitted, weights_claim
-from graphpod_operator.resolve.asked_downloads import Download, downloads
-from graphpod_operator.resolve.source_hosts import SourceHost, source_hosts
 
 SHARED_MODES = ("ReadWriteMany", "ReadOnlyMany")
 """Access modes with which pods of several nodes mount one claim."""

@@ -12,9 +12,9 @@ import msgspec
 from graphpod_operator.cache.controller_revision import ENGINE, WORKLOAD
 from graphpod_operator.cache.service import Service
 from graphpod_operator.cache.store import Store
+from graphpod_operator.intent.asked_downloads import downloads
+from graphpod_operator.intent.model_uri import MOUNT
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.resolve.asked_downloads import downloads
-from graphpod_operator.resolve.model_uri import MOUNT
 from graphpod_policy import config_hash
 
 _MOUNTED = re.compile(rf'"{MOUNT}/([^"/]+)')

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from graphpod_operator.cache.store import Store
-from graphpod_operator.resolve.asked_downloads import downloads
+from graphpod_operator.intent.asked_downloads import downloads
 
 
 def named_secrets(store: Store, namespace: str) -> Mapping[str, frozenset[str]]:

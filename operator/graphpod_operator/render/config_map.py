@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from graphpod_operator.intent.engine_config import EngineFile
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render.owner import Body, Owner
-from graphpod_operator.resolve.engine_config import EngineFile
 
 KEY = "engine.json"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from graphpod_operator.api.lifecycle import RolloutStrategy
 from graphpod_operator.api.names import CAPTURE_FAILURES_ANNOTATION, REVISION_ANNOTATION
 from graphpod_operator.api.spec import Spec
+from graphpod_operator.intent.resolver_input import wants_gpu
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render import scaling
 from graphpod_operator.render.owner import Body, Owner
 from graphpod_operator.render.pod import template
 from graphpod_operator.render.pod.container import start_ceiling
-from graphpod_operator.resolve.resolver_input import wants_gpu
 from graphpod_policy import Plan
 
 HISTORY = 2

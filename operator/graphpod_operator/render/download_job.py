@@ -16,13 +16,13 @@ from graphpod_operator.api.names import (
     SECRETS_ANNOTATION,
 )
 from graphpod_operator.install.allow_lists import EVERYTHING
+from graphpod_operator.intent.asked_downloads import Download
+from graphpod_operator.intent.source_hosts import settings
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render.owner import Body, Owner
 from graphpod_operator.render.pod import additions, placement
 from graphpod_operator.render.pod.container import ADMIN_PORT, without_empty
 from graphpod_operator.render.pod.security import pod_security
-from graphpod_operator.resolve.asked_downloads import Download
-from graphpod_operator.resolve.source_hosts import settings
 
 COMMAND = "graphpod-fetch"
 ROOT = "/models"

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 from graphpod_operator.api.names import FOLDER_LABEL, MANAGED_BY
 from graphpod_operator.install.network_access import Access, Peer
+from graphpod_operator.intent.asked_downloads import Download
+from graphpod_operator.intent.source_hosts import SourceHost
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render.owner import Body
-from graphpod_operator.resolve.asked_downloads import Download
-from graphpod_operator.resolve.source_hosts import SourceHost
 
 DNS: Body = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
 """To wherever a cluster has it: its own pods, or a cache on the node."""

@@ -17,8 +17,8 @@ from graphpod_operator.api.names import (
 )
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.install.installation import Installation
+from graphpod_operator.intent.model_uri import ModelUri
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.resolve.model_uri import ModelUri
 
 Body = dict[str, Any]
 

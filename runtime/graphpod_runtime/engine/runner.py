@@ -17,6 +17,8 @@ from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.distributed.agreement import ALONE, Ranks
+from graphpod_runtime.distributed.collectives import from_first_rank
 from graphpod_runtime.engine.capture.debug import Mode
 from graphpod_runtime.engine.forward.drafting.draft_model import DraftModel
 from graphpod_runtime.engine.forward.drafting.drafting_head import DraftingHead
@@ -42,8 +44,6 @@ from graphpod_runtime.engine.start.started import Started
 from graphpod_runtime.engine.start.starter import Starter
 from graphpod_runtime.kernels.sampling.draw import drawer_for
 from graphpod_runtime.models.loader import load_model
-from graphpod_runtime.ranks.agreement import ALONE, Ranks
-from graphpod_runtime.ranks.collectives import from_first_rank
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.report import Report
 

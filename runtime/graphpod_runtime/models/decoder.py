@@ -13,6 +13,7 @@ from graphpod_policy.model.architectures import Norm
 from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache
+from graphpod_runtime.distributed.collectives import columns_of_ranks
 from graphpod_runtime.models.attention.projections import projections
 from graphpod_runtime.models.layer_functions import Forms, LayerFunctions
 from graphpod_runtime.models.mlp.dense import DenseMlp
@@ -20,7 +21,6 @@ from graphpod_runtime.models.mlp.experts import Experts
 from graphpod_runtime.models.norm import NormTensors, RowNorm
 from graphpod_runtime.models.parts import embedded, vocabulary_rows
 from graphpod_runtime.models.rope.rope_tables import rope_tables
-from graphpod_runtime.ranks.collectives import columns_of_ranks
 
 
 def _norm(shape: ModelShape, dtype: torch.dtype, *width: int) -> RowNorm:

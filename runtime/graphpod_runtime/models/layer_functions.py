@@ -15,6 +15,7 @@ from graphpod_policy.model.mixture import Mixture
 from graphpod_runtime.base.opaque_call import OpaqueCall
 from graphpod_runtime.base.shapes import Activation, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache, Compiled, CompiledCode
+from graphpod_runtime.distributed.collectives import sum_of_ranks
 from graphpod_runtime.kernels.activation import activated, gated
 from graphpod_runtime.kernels.matrix_product import TRITON, add_product
 from graphpod_runtime.models.attention.latent_before import LatentBefore
@@ -22,7 +23,6 @@ from graphpod_runtime.models.mlp.experts import mixed
 from graphpod_runtime.models.norm import NormTensors, normalised, normalised_heads
 from graphpod_runtime.models.rope.rope_tables import apply_rope
 from graphpod_runtime.models.weights.product import Form, Tensors, matmul
-from graphpod_runtime.ranks.collectives import sum_of_ranks
 
 Function = Callable[..., Any]
 Nested = Tensor | None | Tensors

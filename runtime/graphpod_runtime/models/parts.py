@@ -7,8 +7,8 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from graphpod_runtime.base.shapes import ModelShape, Part
+from graphpod_runtime.distributed.collectives import sum_of_ranks
 from graphpod_runtime.models.tensor_destination import WHOLE, Cut
-from graphpod_runtime.ranks.collectives import sum_of_ranks
 
 LAYER = re.compile(r"model\.layers\.(\d+)\.")
 EXPERT = re.compile(r"model\.layers\.\d+\.mlp\.experts\.(\d+)\.")

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import HOST, KvScale, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache
+from graphpod_runtime.distributed.pipeline import Pipeline, Position
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.model import Model
-from graphpod_runtime.ranks.pipeline import Pipeline, Position
 
 
 class StageModel:

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+from graphpod_operator.intent.asked_downloads import Download, downloads
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.resolve.asked_downloads import Download, downloads
 from tests.unit.operator.objects import NAMESPACE, inference_service
 from tests.unit.operator.world import World
 

@@ -18,12 +18,12 @@ from graphpod_operator.api.spec import Spec
 from graphpod_operator.cache.service import Service
 from graphpod_operator.explain.explanation import explain
 from graphpod_operator.explain.manifest import Manifest
+from graphpod_operator.intent.engine_config import engine_config
+from graphpod_operator.intent.resolver_input import features, graph_request
 from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
-from graphpod_operator.resolve.engine_config import engine_config
-from graphpod_operator.resolve.resolver_input import features, graph_request
 from graphpod_policy import (
     Architecture,
     EngineConfig,

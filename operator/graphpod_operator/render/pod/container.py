@@ -8,12 +8,12 @@ from typing import Any
 from graphpod_operator.api import duration, quantity
 from graphpod_operator.api.names import CONTAINER
 from graphpod_operator.api.spec import Spec
+from graphpod_operator.intent.engine_config import cpu_threads
+from graphpod_operator.intent.model_uri import MOUNT
 from graphpod_operator.render.config_map import KEY
 from graphpod_operator.render.owner import Body, Owner
 from graphpod_operator.render.pod import additions, api_key, front_options, tls
 from graphpod_operator.render.service import api_port
-from graphpod_operator.resolve.engine_config import cpu_threads
-from graphpod_operator.resolve.model_uri import MOUNT
 from graphpod_policy import Plan
 
 HTTP_PORT = 8000

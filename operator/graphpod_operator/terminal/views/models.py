@@ -8,7 +8,7 @@ from typing import Any
 
 from graphpod_operator.cache.claim import Claim
 from graphpod_operator.cache.service import Service
-from graphpod_operator.resolve.asked_downloads import downloads
+from graphpod_operator.intent.asked_downloads import downloads
 from graphpod_policy.units import size
 
 TITLES = ("NAMESPACE", "CLAIM", "FOLDER", "URI", "COMMIT", "SIZE", "USED BY")

@@ -9,6 +9,8 @@ from graphpod_policy import Backend, Phase, Policy
 from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.base.errors import CaptureFailed, GraphError
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
+from graphpod_runtime.distributed.agreement import ALONE, Ranks, computing_together
+from graphpod_runtime.distributed.collectives import silent
 from graphpod_runtime.engine.capture.debug import Mode, Switches
 from graphpod_runtime.engine.capture.phase_capture import PhaseCapture, timed
 from graphpod_runtime.engine.forward.graph_policies import GraphPolicy, graph_policy_of
@@ -18,8 +20,6 @@ from graphpod_runtime.graphs.breaks import BreakPoint
 from graphpod_runtime.graphs.capture_errors import CaptureSite
 from graphpod_runtime.graphs.piecewise.compilation import PiecewiseCompilation
 from graphpod_runtime.graphs.segments.segment import Pool
-from graphpod_runtime.ranks.agreement import ALONE, Ranks, computing_together
-from graphpod_runtime.ranks.collectives import silent
 from graphpod_runtime.wire.counters import Counters
 
 

@@ -35,10 +35,10 @@ from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.opaque_call import uncompiled
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.pages import SCRATCH_PAGE, PageAllocator
+from graphpod_runtime.distributed.agreement import ALONE, Ranks
 from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
-from graphpod_runtime.ranks.agreement import ALONE, Ranks
 
 ROUNDING_ALLOWANCE = 4
 """Times the difference that padding makes to plain eager."""

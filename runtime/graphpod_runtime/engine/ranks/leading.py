@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.base.failure import RankFailed, StartFailure
+from graphpod_runtime.distributed.connection import connect, disconnect
+from graphpod_runtime.distributed.pipeline import Position
 from graphpod_runtime.engine.forward.pass_in_flight import PassInFlight
 from graphpod_runtime.engine.ranks.messages import Drafts, Land, Launch, Row
 from graphpod_runtime.engine.ranks.others import Others
@@ -18,8 +20,6 @@ from graphpod_runtime.engine.schedule.drafting import DraftBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.start.device import device_of
 from graphpod_runtime.models.stage import loader_of
-from graphpod_runtime.ranks.connection import connect, disconnect
-from graphpod_runtime.ranks.pipeline import Position
 from graphpod_runtime.wire.messages import Fatal
 from graphpod_runtime.wire.report import Report
 

@@ -69,13 +69,13 @@ def run(config: EngineConfig, meeting: Meeting, rank: int, make_ready: MakeReady
 def following(config: EngineConfig, meeting: Meeting, rank: int, pulse: Pulse) -> Obey:
     """Of the runner of this rank, on its own GPU."""
     # These import torch: the heart beats already.
+    from graphpod_runtime.distributed.connection import connect
+    from graphpod_runtime.distributed.pipeline import Position
     from graphpod_runtime.engine.ranks.following import Following
     from graphpod_runtime.engine.ranks.stage_runner import StageRunner
     from graphpod_runtime.engine.runner import Runner
     from graphpod_runtime.engine.start.device import device_of
     from graphpod_runtime.models.stage import loader_of
-    from graphpod_runtime.ranks.connection import connect
-    from graphpod_runtime.ranks.pipeline import Position
 
     place, began = Position(rank, config.features.tensor, config.features.pipeline), time.time()
     ranks, pipeline = connect(place, meeting.collectives, device_of(config.features, rank))

@@ -14,6 +14,7 @@ import torch
 
 from graphpod_policy import Phase
 from graphpod_runtime.base.inputs import Inputs
+from graphpod_runtime.distributed.pipeline import Pipeline
 from graphpod_runtime.engine.forward.pass_in_flight import Forwarded, Moment, PassInFlight, Ran
 from graphpod_runtime.engine.forward.sampling.sampler import greedy
 from graphpod_runtime.engine.ranks.leading import LeadingRunner
@@ -22,7 +23,6 @@ from graphpod_runtime.engine.ranks.pass_answers import PassAnswer, answer_of, en
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
 from graphpod_runtime.models.stage import StageModel
-from graphpod_runtime.ranks.pipeline import Pipeline
 
 
 class StageRunner(Runner):

@@ -8,6 +8,7 @@ import torch
 from graphpod_policy import Device, ExitCode, FeatureConfig
 from graphpod_policy.start.obstacle import Obstacle
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.distributed.agreement import ALONE, Ranks
 from graphpod_runtime.engine.start import memory
 from graphpod_runtime.graphs.segments.addresses import Addresses
 from graphpod_runtime.graphs.segments.cpu import RecorderPool
@@ -16,7 +17,6 @@ from graphpod_runtime.graphs.segments.segment import Pool
 from graphpod_runtime.memory.cuda_span import CudaSpan
 from graphpod_runtime.memory.host_span import HostSpan
 from graphpod_runtime.memory.span import Span
-from graphpod_runtime.ranks.agreement import ALONE, Ranks
 
 
 class Place(Protocol):

@@ -11,9 +11,9 @@ from graphpod_policy.start.footprint import cache_room, host_tier_bytes, most_pa
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.shapes import ModelShape, dtype_of
 from graphpod_runtime.cache.kv import cache_dtype, page_bytes
+from graphpod_runtime.distributed.agreement import Ranks
+from graphpod_runtime.distributed.pipeline import MOST_ON_THEIR_WAY
 from graphpod_runtime.engine.start.device import Place
-from graphpod_runtime.ranks.agreement import Ranks
-from graphpod_runtime.ranks.pipeline import MOST_ON_THEIR_WAY
 
 Made = TypeVar("Made")
 

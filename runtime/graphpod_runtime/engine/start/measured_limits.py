@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from graphpod_policy import EngineConfig, Phase
+from graphpod_runtime.distributed.agreement import ALONE, Ranks
 from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.start.device_state import DeviceState
 from graphpod_runtime.engine.start.drafting.draft_model import DraftStart
 from graphpod_runtime.engine.start.limits.draft_limit import draft_limit
 from graphpod_runtime.engine.start.limits.prefill_budget import LEAST_BUDGET, prefill_budget, seconds_of
-from graphpod_runtime.ranks.agreement import ALONE, Ranks
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.cache_folder import folder_of
 from graphpod_runtime.compiled.jit import imported_beside
+from graphpod_runtime.distributed.agreement import ALONE, Ranks, computing_together
+from graphpod_runtime.distributed.collectives import working_alike
 from graphpod_runtime.engine.capture.capturer import Capturer
 from graphpod_runtime.engine.capture.debug import ACCEPTANCE, DEBUG, FaultKind, Mode, Switches
 from graphpod_runtime.engine.forward.graph_choice import Ladder, gates_of
@@ -69,8 +71,6 @@ from graphpod_runtime.models.heads.draft_head import DraftHead
 from graphpod_runtime.models.kv_scales import warning_of
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.model import Model
-from graphpod_runtime.ranks.agreement import ALONE, Ranks, computing_together
-from graphpod_runtime.ranks.collectives import working_alike
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.report import (
     Attention,

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from graphpod_runtime.compiled.source_comparison import nudged
+from graphpod_runtime.distributed.agreement import ALONE, Ranks
 from graphpod_runtime.models.mlp.experts import Experts
 from graphpod_runtime.models.weights.fp8 import Fp8BlockWeight, Fp8Weight, fp8_weights, tipped
-from graphpod_runtime.ranks.agreement import ALONE, Ranks
 
 
 def tipping_of(module: nn.Module, ranks: Ranks = ALONE) -> Callable[[], AbstractContextManager[None]] | None:

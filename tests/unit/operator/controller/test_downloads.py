@@ -11,9 +11,9 @@ from graphpod_operator.cache.claim import Stored
 from graphpod_operator.cache.key import Key
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.controller.reconcile import HeldUp
+from graphpod_operator.intent.asked_downloads import Download
 from graphpod_operator.kube.cluster import ServerRefused
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.resolve.asked_downloads import Download
 from graphpod_sources import problem
 from graphpod_sources.problem import Problem
 from tests.unit.operator.downloads import DOWNLOAD, MODEL, URI, claim, downloading, ends, job_pod, the_job

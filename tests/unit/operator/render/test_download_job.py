@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from graphpod_operator.intent.asked_downloads import downloads
 from graphpod_operator.plan.downloads import Weights
-from graphpod_operator.resolve.asked_downloads import downloads
 from tests.unit.operator.objects import IMAGE, planned
 
 MODEL = {"uri": "hf://org/name@main", "cache": {"claim": "shared"}}

@@ -7,10 +7,10 @@ import pytest
 
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.install.network_access import ANYWHERE, Access, AccessInvalid
+from graphpod_operator.intent.asked_downloads import downloads
+from graphpod_operator.intent.source_hosts import source_hosts
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render.download_policy import download_policy
-from graphpod_operator.resolve.asked_downloads import downloads
-from graphpod_operator.resolve.source_hosts import source_hosts
 from tests.unit.operator.downloads import DOWNLOAD, claim, downloading, ends, the_job
 from tests.unit.operator.objects import NAMESPACE
 from tests.unit.operator.world import World

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
+from draft_heads.training import Head, Sizes
 from graphpod_policy import ExitCode, Facts, Policy, SpeculativeMethod
 from graphpod_policy.start.footprint import kept_states_bytes, returned_states_bytes
 from graphpod_runtime.base.failure import StartFailure
@@ -25,7 +26,6 @@ from graphpod_runtime.engine.schedule.drafting import PlainReason
 from graphpod_runtime.engine.start.resolver_facts import draft_facts, model_facts
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH
 from graphpod_runtime.kernels.rows.prompt_lookup import Found
-from heads.training import Head, Sizes
 from tests.unit.runtime.conftest import random_prompts, write_llama
 from tests.unit.runtime.engine.test_speculation import POLICIES, SAMPLINGS, Served, texts, waves
 from tests.unit.runtime.near_head import write_head

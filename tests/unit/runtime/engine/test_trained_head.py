@@ -1,7 +1,7 @@
 """The EAGLE head in the repository, on the model it was trained for."""
 
 from demo.weights import model_folder
-from heads.measure import DRAFTS, TRAINED, measured
+from draft_heads.measure import DRAFTS, TRAINED, measured
 
 
 def test_most_passes_bring_more_than_one_token_and_no_answer_changes() -> None:

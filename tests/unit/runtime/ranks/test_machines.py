@@ -15,6 +15,7 @@ from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.leader import LEADER, Leader
 from graphpod_runtime.cli import main
 from graphpod_runtime.commands import worker as worker_command
+from graphpod_runtime.distributed.interface import interface_to
 from graphpod_runtime.engine import process
 from graphpod_runtime.engine.pulse import Pulse
 from graphpod_runtime.engine.ranks.meeting import Meeting, ports_of, ranks_of
@@ -23,7 +24,6 @@ from graphpod_runtime.engine.ranks.others import Others
 from graphpod_runtime.engine.ranks.roll import LINE_BYTES, Ended, Line, Roll
 from graphpod_runtime.engine.ranks.start import runner_of
 from graphpod_runtime.engine.ranks.worker import joined, work
-from graphpod_runtime.ranks.interface import interface_to
 from graphpod_runtime.wire.messages import Fatal
 from tests.eventually import Eventually
 from tests.unit.runtime.ranks.conftest import GREEDY, alone, config

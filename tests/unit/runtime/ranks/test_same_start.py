@@ -17,12 +17,12 @@ from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.cache.kv import cache_dtype, page_bytes
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.source_comparison import COUNTS, MANY_ON_CPU, prove
+from graphpod_runtime.distributed import collectives
+from graphpod_runtime.distributed.agreement import ALONE, Together, computing_together
+from graphpod_runtime.distributed.collectives import sum_of_ranks, working_alike
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start import kv_sizing
 from graphpod_runtime.engine.start.device import Host, SharedPlace
-from graphpod_runtime.ranks import collectives
-from graphpod_runtime.ranks.agreement import ALONE, Together, computing_together
-from graphpod_runtime.ranks.collectives import sum_of_ranks, working_alike
 from tests.unit.runtime.conftest import engine_config
 
 FREE = 2_000_000

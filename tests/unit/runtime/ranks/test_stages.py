@@ -13,6 +13,7 @@ from graphpod_policy.model.mixture import Mixture
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.distributed.pipeline import Pipeline, Position
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords
 from graphpod_runtime.engine.ranks.pass_answers import PassAnswer, answer_of
 from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch, Yielded
@@ -26,7 +27,6 @@ from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.models import loader
 from graphpod_runtime.models.decoder import Decoder
 from graphpod_runtime.models.loader import load_model
-from graphpod_runtime.ranks.pipeline import Pipeline, Position
 from graphpod_runtime.wire.messages import Pooling
 from tests.unit.runtime.conftest import write_family, write_llama
 

@@ -6,9 +6,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from graphpod_runtime.distributed.collectives import from_first_rank
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, TOKEN
 from graphpod_runtime.kernels.rows.prompt_lookup import Found, looked_up
-from graphpod_runtime.ranks.collectives import from_first_rank
 
 
 class Proposer(Protocol):

@@ -30,6 +30,7 @@ from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.shapes import dtype_of
 from graphpod_runtime.cache.kv import KvCache, page_bytes
 from graphpod_runtime.compiled.cache import CompileCache
+from graphpod_runtime.distributed.agreement import Ranks
 from graphpod_runtime.engine.capture.capturer import no_collector
 from graphpod_runtime.engine.capture.debug import DRAFT, FaultKind, Mode, Switches
 from graphpod_runtime.engine.capture.phase_capture import timed
@@ -53,7 +54,6 @@ from graphpod_runtime.graphs.segments.segment import Pool
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, ROOM, TOKEN
 from graphpod_runtime.models.heads.draft_head import DraftHead
 from graphpod_runtime.models.model import Model
-from graphpod_runtime.ranks.agreement import Ranks
 from graphpod_runtime.wire.counters import Counters
 
 CHECKED_PAGES = 3

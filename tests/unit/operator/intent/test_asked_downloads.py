@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpod_operator.api.weights_uri import SCHEMES
-from graphpod_operator.resolve.asked_downloads import Download, downloads
-from graphpod_operator.resolve.model_uri import ModelUri
+from graphpod_operator.intent.asked_downloads import Download, downloads
+from graphpod_operator.intent.model_uri import ModelUri
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 OBJECT = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphpod_runtime.ranks.agreement import Ranks
-from graphpod_runtime.ranks.pair import places_of
+from graphpod_runtime.distributed.agreement import Ranks
+from graphpod_runtime.distributed.pair import places_of
 
 COUNT, BYTES = 8, 4 << 20
 """Slots of a direction, and the size of one: a tensor goes in as many as it needs. A sender waits where the receiver

@@ -24,8 +24,8 @@ ASKED = (
     "Summarize the history of {} in one paragraph.",
     "Write an email to a friend about {}.",
 )
-TOPICS = tuple((ROOT / "heads" / "topics.txt").read_text().splitlines())
-HELD_OUT = tuple((ROOT / "heads" / "held_out.txt").read_text().splitlines())
+TOPICS = tuple((ROOT / "draft_heads" / "topics.txt").read_text().splitlines())
+HELD_OUT = tuple((ROOT / "draft_heads" / "held_out.txt").read_text().splitlines())
 """Topics that no head is trained on: acceptance is measured with them."""
 ANSWER_TOKENS = 256
 LENGTH = 384

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from graphpod_operator.api import quantity
 from graphpod_operator.api.engine import Dtype
 from graphpod_operator.api.spec import Spec
-from graphpod_operator.resolve.model_uri import ModelUri
-from graphpod_operator.resolve.resolver_input import features, graph_request, wants_gpu
+from graphpod_operator.intent.model_uri import ModelUri
+from graphpod_operator.intent.resolver_input import features, graph_request, wants_gpu
 from graphpod_policy import EngineConfig, ModelConfig, Plan, ServingConfig, config_hash
 
 

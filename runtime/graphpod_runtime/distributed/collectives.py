@@ -12,8 +12,8 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from graphpod_runtime.ranks.agreement import Ranks
-from graphpod_runtime.ranks.pair import Pair
+from graphpod_runtime.distributed.agreement import Ranks
+from graphpod_runtime.distributed.pair import Pair
 
 torch.library.define("graphpod::sum_of_ranks", "(Tensor x) -> Tensor")
 torch.library.define("graphpod::columns_of_ranks", "(Tensor x, int ranks) -> Tensor")

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from graphpod_runtime.ranks.collectives import is_silent
-from graphpod_runtime.ranks.slots import Slots
+from graphpod_runtime.distributed.collectives import is_silent
+from graphpod_runtime.distributed.slots import Slots
 
 MOST_ON_THEIR_WAY = 4
 """Tensors that a stage has sent and the next one has not taken: beyond them the sender waits."""

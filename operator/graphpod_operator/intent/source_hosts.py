@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from graphpod_operator.api.pod import EnvVar
 from graphpod_operator.api.spec import Spec
-from graphpod_operator.resolve.model_uri import ModelUri
+from graphpod_operator.intent.model_uri import ModelUri
 
 SETTINGS = (
     "HF_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_SKIP_SIGNATURE",

@@ -8,7 +8,7 @@ from graphpod_operator.api import duration, quantity
 from graphpod_operator.api.names import GPU
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.api.weights_uri import ARCHIVE
-from graphpod_operator.resolve.model_uri import ModelUri
+from graphpod_operator.intent.model_uri import ModelUri
 from graphpod_policy import Device, Features, GraphRequest, NotBuilt, not_built
 
 OTHER_ACCELERATORS = (

@@ -1,4 +1,4 @@
-"""`python -m heads --model FOLDER`: trains the EAGLE head of a model, and writes it as a checkpoint."""
+"""`python -m draft_heads --model FOLDER`: trains the EAGLE head of a model, and writes it as a checkpoint."""
 
 import argparse
 import json
@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
+from draft_heads.texts import LENGTH, tokens
+from draft_heads.training import Head, Sizes, loss
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.model import Model
-from heads.texts import LENGTH, tokens
-from heads.training import Head, Sizes, loss
 
 TRAINED = Path(__file__).parent / "smollm2-135m-eagle"
 BATCH = {"cpu": 8, "cuda": 32}
@@ -125,7 +125,7 @@ def _say(line: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m heads", description="train the EAGLE head of a model; an interrupted run goes on"
+        prog="python -m draft_heads", description="train the EAGLE head of a model; an interrupted run goes on"
     )
     parser.add_argument("--model", type=Path, required=True, help="the model's folder")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))

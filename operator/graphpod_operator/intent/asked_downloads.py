@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphpod_operator.api.names import claim_name
-from graphpod_operator.resolve.model_uri import ModelUri
+from graphpod_operator.intent.model_uri import ModelUri
 
 
 @dataclass(frozen=True, slots=True)

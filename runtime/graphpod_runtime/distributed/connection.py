@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 import torch
 import torch.distributed as distributed
 
-from graphpod_runtime.ranks.agreement import Together
-from graphpod_runtime.ranks.collectives import share_layers_with
-from graphpod_runtime.ranks.interface import interface_to
-from graphpod_runtime.ranks.pair import pair_of
-from graphpod_runtime.ranks.pipeline import Pipeline, Position
-from graphpod_runtime.ranks.slots import slots_of
+from graphpod_runtime.distributed.agreement import Together
+from graphpod_runtime.distributed.collectives import share_layers_with
+from graphpod_runtime.distributed.interface import interface_to
+from graphpod_runtime.distributed.pair import pair_of
+from graphpod_runtime.distributed.pipeline import Pipeline, Position
+from graphpod_runtime.distributed.slots import slots_of
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 """What the environment says counts more. Ranks of one host need no network to meet, those of several take the one

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from graphpod_runtime.ranks.agreement import Ranks
+from graphpod_runtime.distributed.agreement import Ranks
 
 TRITON = find_spec("triton") is not None
 RANKS = 2
@@ -32,7 +32,7 @@ class Pair:
         """Returns when the other rank has come, too."""
         import torch.distributed._symmetric_memory as symmetric
 
-        from graphpod_runtime.ranks.pushed_sum_triton import NOTHING, PLACES, WORDS
+        from graphpod_runtime.distributed.pushed_sum_triton import NOTHING, PLACES, WORDS
 
         self._group: str = group.group_name
         words = PUSHED // WORD
@@ -50,7 +50,7 @@ class Pair:
         """The sum of what both ranks have in the place of the contiguous `x`; None: it is not for such a message. Both
         ranks ask for the same shape and type."""
         if x.nbytes <= PUSHED and x.nbytes % WORD == 0 and x.is_floating_point():
-            from graphpod_runtime.ranks.pushed_sum_triton import push_into
+            from graphpod_runtime.distributed.pushed_sum_triton import push_into
 
             return push_into(x, torch.empty_like(x), self._own, self._other, self._turns)
         if x.nbytes > HALVED or x.nbytes % ALIGNED or x.dtype not in DTYPES:

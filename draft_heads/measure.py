@@ -1,4 +1,4 @@
-"""`python -m heads.measure --model FOLDER`: how many drafts of a head are right in answers it was not trained on."""
+"""`python -m draft_heads.measure --model FOLDER`: how many drafts of a head are right in text it was not trained on."""
 
 import argparse
 import json
@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from draft_heads.texts import HELD_OUT, asked
 from graphpod_policy import Policy, SpeculativeMethod, __version__
 from graphpod_runtime import Engine, SamplingOptions
-from heads.texts import HELD_OUT, asked
 
 TRAINED = Path(__file__).parent / "smollm2-135m-eagle"
 DRAFTS = 3
@@ -19,7 +19,7 @@ DRAFTS = 3
 
 def main() -> None:
     """Prints one JSON object: what `measured` found, and where and when."""
-    parser = argparse.ArgumentParser(prog="python -m heads.measure", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m draft_heads.measure", description=__doc__)
     parser.add_argument("--model", type=Path, required=True, help="the model's folder")
     parser.add_argument("--head", type=Path, default=TRAINED, help="the head's folder")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
