@@ -63,7 +63,7 @@ test: export GOGC := 400
 test: tools ## every check: lint, unit, and on clusters api, sim and e2e
 	@$(MAKE) -j2 lint images # two of one core each
 	@rm -rf $(COMPILED)$${TMPDIR:-/tmp} # of copies that tests made
-	@$(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 4 --no-loadscope-reorder --durations 10
+	@$(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 4 --durations 10
 
 check: lint ## the inner loop: lint and the tests that your changes touch; ALL=1: all that need no cluster
 	@$(RUN) -m tests.touched $(if $(ALL),--all) $(if $(BASE),--base='$(BASE)')

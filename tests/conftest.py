@@ -19,22 +19,12 @@ from tests.collector import set_aside
 from tests.eventually import Eventually
 from tests.places import Place, PodSecurity
 from tests.processor import SPENT, spent_here, told
+from tests.units import turn_of
+from tests.workers import pytest_addoption, pytest_runtestloop  # noqa: F401 - hooks
 
 TESTS = Path(__file__).parent
 IN_PROCESS = ("unit", "contracts")
 LEVELS = ("monitoring", "api", "sim", "e2e", "gpu")
-LONGEST_FIRST = ("e2e", "api", "sim")
-"""Levels that one worker of several runs from beginning to end."""
-APART = (
-    "e2e/test_ipv6.py",
-    "e2e/test_testbed.py",
-    "e2e/test_truth.py",
-    "e2e/test_converted_weights.py",
-    "e2e/test_images.py",
-)
-"""Files of such a level that do without its cluster: they have clusters of their own, or none."""
-THEN = (*APART, "unit/start", "unit/truth", "contracts", "unit/runtime")
-"""What several workers begin with after that, so that only short files are left for the end."""
 STARTED_WITH = os.getpriority(os.PRIO_PROCESS, 0)
 """The niceness of the whole run."""
 POLITE = 5
@@ -69,8 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if level[item] in LEVELS:
             item.add_marker(level[item])
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: _turn(item.path.relative_to(TESTS).as_posix()))
+    if config.option.numprocesses:
+        items.sort(key=lambda item: turn_of(item.path.relative_to(TESTS).as_posix()))
     else:
         order = (*IN_PROCESS, *LEVELS)
         items.sort(key=lambda item: order.index(level[item]))
@@ -86,17 +76,10 @@ def pytest_collection() -> Iterator[object]:
     return result
 
 
-def _turn(path: str) -> tuple[bool, int]:
-    """When a file's turn is among several workers."""
-    first = path not in APART and path.partition("/")[0] in LONGEST_FIRST
-    table = LONGEST_FIRST if first else THEN
-    return not first, next((turn for turn, start in enumerate(table) if path.startswith(start)), len(table))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
     """Processor seconds begin."""
-    if hasattr(item.config, "workerinput"):
+    if item.config.option.numprocesses:
         _be_nicer(POLITE if item.path.relative_to(TESTS).parts[0] in IN_PROCESS else 0)
     item.stash[BEGAN] = spent_here()
     return (yield)
@@ -136,14 +119,6 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
     if isinstance(left, Trail) and op == "==":
         return [f"{len(left)} requests where {right!r} were expected:", *left.told().splitlines()]
     return None
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `-n`: what one worker runs in a row."""
-    from tests.units import ByUnit  # a machine with a GPU need not have xdist
-
-    return ByUnit(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

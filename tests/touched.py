@@ -50,7 +50,7 @@ NAMED = re.compile(rf"\b(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
 SCRIPT = re.compile(r"""["'](\w+)\.py["']""")
 QUOTED = re.compile(r"""["']([\w.*/-]+)""")
 TRUNK = ("main", "origin/main")
-PYTEST = ("-q", "--numprocesses", "2", "--no-loadscope-reorder")
+PYTEST = ("-q", "--numprocesses", "2")
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import APART, POLITE, STARTED_WITH, THEN, _be_nicer, _turn
-from tests.units import unit_of
+from tests.conftest import POLITE, STARTED_WITH, _be_nicer
+from tests.units import APART, THEN, turn_of, unit_of
 
 TESTS = Path(__file__).resolve().parents[2]
 
@@ -46,7 +46,7 @@ def test_levels_with_clusters_begin_then_what_takes_long_and_short_files_are_lef
     assert all((TESTS / path).exists() for path in THEN)
     turns = ["e2e/test_modes.py", "api/chart/test_chart.py", "sim/test_loss.py", *THEN, "unit/policy/test_rules.py"]
     turned = turns[::-1]
-    turned.sort(key=_turn)
+    turned.sort(key=turn_of)
     assert turned == turns
 
 

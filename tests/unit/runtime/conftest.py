@@ -40,6 +40,7 @@ from graphpod_runtime.compiled.cache_folder import FOLDER as CACHE_FOLDER
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.wire.report import Report
+from tests.workers import worker
 
 torch.set_num_threads(1)
 
@@ -218,7 +219,7 @@ def started(
     """
     if CACHE_FOLDER not in os.environ:
         run = tmp_path_factory.getbasetemp()
-        shared = run.parent if "PYTEST_XDIST_WORKER" in os.environ else run
+        shared = run.parent if worker() else run
         monkeypatch.setenv(CACHE_FOLDER, str(shared / "compiled"))
 
     def start(prefill: Policy = Policy.Breakable, decode: Policy = Policy.Full, **changes: Any) -> Runner:

@@ -1,0 +1,94 @@
+"""Workers on a small project of their own: it reports what one process would, whatever becomes of a worker."""
+
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from tests.workers import as_warning
+
+ROOT = Path(__file__).resolve().parents[3]
+FILES = {
+    "test_a.py": """
+import os, sys, warnings
+import pytest
+HERE = os.getpid()
+
+@pytest.fixture(scope="session", autouse=True)
+def held():
+    yield
+    if os.environ.get("SPOILT"):
+        raise ValueError("the shared fixture is not whole")
+
+def test_is_in_a_fork_of_what_was_collected_with_a_folder_of_its_own(tmp_path):
+    assert os.getppid() == HERE
+    assert tmp_path.parent.name == "worker" + os.environ["GRAPHPOD_TEST_WORKER"]
+
+def test_says_and_fails():
+    os.write(1, b"said by a file descriptor, ")
+    print("said by the program")
+    warnings.warn("soon no more", FutureWarning)
+    assert [1, 2] == [1, 3]
+
+def test_passes(): pass
+""",
+    "test_b.py": """
+import os, signal
+
+def test_before(): pass
+def test_ends_its_process(): os.kill(os.getpid(), signal.SIGKILL)
+def test_after(): pass
+""",
+    "test_c.py": "def test_c(): print('not shown'); assert True",
+}
+
+
+def ran(folder: Path, *options: str, spoilt: str = "") -> str:
+    """What pytest says of FILES with two workers."""
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.workers", "-n", "2", "--rootdir", folder]
+    done = subprocess.run(
+        [*command, "-c", folder / "pytest.ini", "-p", "no:cacheprovider", *options, folder],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "SPOILT": spoilt, "COLUMNS": "300"},
+    )
+    assert done.stderr == ""
+    assert done.returncode == 1, done.stdout
+    return done.stdout
+
+
+def test_every_test_is_reported_once_and_one_that_ends_its_worker_fails_alone(tmp_path: Path) -> None:
+    said = ran(tmp_path)
+    assert "2 failed, 5 passed, 1 warning in" in said
+    assert re.search(r"^FAILED .*/test_a.py::test_says_and_fails - assert \[1, 2\] == \[1, 3\]", said, re.M)
+    assert "said by a file descriptor, said by the program" in said
+    assert "FutureWarning: soon no more" in said
+    assert re.search(r"^FAILED .*/test_b.py::test_ends_its_process - worker \d ended with -9 in this test", said, re.M)
+    assert "not shown" not in said
+
+
+def test_after_the_first_failure_no_further_unit_begins_where_pytest_is_to_stop(tmp_path: Path) -> None:
+    said = ran(tmp_path, "-x", "-k", "fails or passes or test_c", "--numprocesses", "1")
+    assert "stopping after 1 failures" in said
+    assert "1 failed, 4 deselected" in said
+
+
+def test_what_fails_as_a_worker_ends_fails_the_run(tmp_path: Path) -> None:
+    said = ran(tmp_path, "-k", "test_passes", spoilt="yes")
+    assert "1 passed, 6 deselected, 1 error in" in said
+    assert "ValueError: the shared fixture is not whole" in said
+
+
+def test_a_warning_of_another_process_reads_as_its_own() -> None:
+    with pytest.warns(FutureWarning, match="soon no more") as seen:
+        warnings.warn("soon no more", FutureWarning, stacklevel=1)
+    made = as_warning(str(seen[0].message), "FutureWarning", seen[0].filename, seen[0].lineno)
+    assert str(made) == str(warnings.WarningMessage(seen[0].message, FutureWarning, seen[0].filename, seen[0].lineno))
