@@ -409,7 +409,14 @@ class Parallelism(ApiModel):
         "times this number. It is at most the model's layers, and need not divide them. Default: 1.",
     )
     data: Integer = Field(1, ge=1, le=64, description="Ranks of data-parallel attention. Default: 1.")
-    expert: Integer = Field(1, ge=1, le=256, description="Devices the experts are spread over. Default: 1.")
+    expert: Integer = Field(
+        1,
+        ge=1,
+        le=256,
+        description="Groups that the experts of each layer are spread over, where a model has any. It divides tensor "
+        "and the number of experts; each group has tensor / expert devices, which share the columns of its experts. "
+        "Default: 1, each device has columns of every expert.",
+    )
     context: Integer = Field(1, ge=1, le=64, description="Parts one sequence is split into. Default: 1.")
     nodes: Integer = Field(1, ge=1, le=64, description="Machines one replica runs on. Default: 1.")
     all_to_all: AllToAll | None = Field(

@@ -93,9 +93,7 @@ def pool_bytes(phase: Phase, largest: int, features: Features, model: ModelFacts
     shape = model or UNKNOWN_MODEL[features.device]
     element = 2 if features.device is Device.Cuda else 4
     rows = _rows(phase, largest, features)
-    wide = max(
-        3 * -(-shape.intermediate // features.tensor), shape.expanded(1 if features.expert > 1 else features.tensor)
-    )
+    wide = max(3 * -(-shape.intermediate // features.tensor), shape.expanded(-(-features.tensor // features.expert)))
     layer = rows * (4 * shape.hidden + wide) * element
     return layer + (rows * shape.vocab * 4 if phase is Phase.Decode else 0)
 

@@ -82,14 +82,12 @@ class Mixture(NamedTuple):
         """That of the layers [first, end), counted from `first`."""
         return self._replace(layers=tuple(layer - first for layer in self.layers if first <= layer < end))
 
-    def split(self, ranks: int) -> "Mixture":
-        """A rank's share of the columns of every expert, which must divide."""
-        return self._replace(width=self.width // ranks, shared=self.shared // ranks)
-
-    def spread(self, rank: int, ranks: int) -> "Mixture":
-        """The share of `rank` of the experts, which must divide; of the one of every token its columns."""
-        own = self.experts // ranks
-        return self._replace(first=rank * own, own=own, shared=self.shared // ranks)
+    def split(self, rank: int, ranks: int, groups: int = 1) -> "Mixture":
+        """The share of `rank`. Each of `groups` of ranks next to each other has a share of the experts, and its ranks
+        share the columns of these. The columns of the one of every token all ranks share. All of it must divide."""
+        slices, own = ranks // groups, self.experts // groups if groups > 1 else 0
+        first = rank // slices * own
+        return self._replace(width=self.width // slices, shared=self.shared // ranks, first=first, own=own)
 
 
 def mixture_of(fields: MixtureFields | None, config: Mapping[str, Any]) -> Mixture | None:

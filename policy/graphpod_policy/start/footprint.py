@@ -39,7 +39,17 @@ def weights_bytes(config: EngineConfig, model: ModelFacts, stage: int = 0) -> in
     params = model.params if spread.pipeline == 1 else _stage_params(model, spread.pipeline, stage)
     savings = fp8_savings(config, model) * stage_layers(model.layers, spread.pipeline)[stage] // model.layers
     own = (params * DTYPE_BYTES[config.element] - savings) // spread.tensor
+    own += _undivided_params(config, model, stage) * DTYPE_BYTES[config.element]
     return own if model.draft is None else own + weights_bytes(_undivided(config), model.draft)
+
+
+def _undivided_params(config: EngineConfig, model: ModelFacts, stage: int) -> int:
+    """Weights that ranks do not divide, or divide less, of one stage of a pipeline: each has the router of a mixture,
+    and a key-value head that it may share with others."""
+    spread, shared = config.features, max(0, config.features.tensor - model.kv_heads)
+    layers = stage_layers(model.layers, spread.pipeline)[stage]
+    routers = min(layers, model.sparse_layers) * model.hidden * model.experts
+    return routers + layers * 2 * model.hidden * model.head_dim * shared // spread.tensor
 
 
 def _undivided(config: EngineConfig) -> EngineConfig:

@@ -43,18 +43,17 @@ def indivisible(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obst
             "GPUs",
             f"set spec.resources.limits[nvidia.com/gpu]: {-(-ranks // spread.nodes)}, a GPU for each rank",
         )
-    if spread.expert > 1 and spread.tensor % spread.expert and spread.expert % spread.tensor:
-        problems.append(f"expert {spread.expert} and tensor {spread.tensor}: neither divides the other")
+    if spread.expert < spread.tensor and spread.tensor % spread.expert:
+        yield Obstacle.of(
+            ExitCode.ParallelismInvalid,
+            f"spec.parallelism: expert {spread.expert} does not divide tensor {spread.tensor}",
+            "set spec.parallelism.expert to a number that divides both tensor and the model's experts",
+        )
     if model is not None:
         for count, name, parts, size in (
             (model.heads, "attention heads", "tensor", spread.tensor),
             (model.intermediate if model.dense_layers else 0, "columns of an MLP", "tensor", spread.tensor),
-            (
-                0 if spread.expert > 1 else model.expert_intermediate or 0,
-                "columns of an expert",
-                "tensor",
-                spread.tensor,
-            ),
+            (model.expert_intermediate or 0, "columns of an expert", *_slices(spread.tensor, spread.expert)),
             (model.shared_intermediate, "columns of the expert of every token", "tensor", spread.tensor),
             (model.vocab, "tokens of the vocabulary", "tensor", spread.tensor),
             (model.experts, "experts", "expert", spread.expert),
@@ -65,13 +64,23 @@ def indivisible(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obst
             problems.append(f"tensor {spread.tensor} and {model.kv_heads} key-value heads: neither divides the other")
         if model.layers < spread.pipeline:
             problems.append(f"pipeline {spread.pipeline} has more stages than the model has layers ({model.layers})")
-        # Of another number than tensor `not_by_ranks` says more.
-        if 1 < spread.expert == spread.tensor and not model.experts:
-            problems.append(f"expert {spread.expert}, and the model has no experts")
+        if 1 < spread.expert <= spread.tensor and not model.experts:
+            yield Obstacle.of(
+                ExitCode.ParallelismInvalid,
+                f"spec.parallelism: expert {spread.expert}, and the model has no experts",
+                "remove spec.parallelism.expert",
+            )
         if not problems:
             problems += _parts_of_blocks(model, spread.tensor)
     for problem in problems:
         yield Obstacle.of(ExitCode.ParallelismInvalid, f"spec.parallelism: {problem}")
+
+
+def _slices(tensor: int, expert: int) -> tuple[str, int]:
+    """Ranks that share the columns of an expert, and what they come from; 1 where that is not built, or not whole."""
+    if expert == 1:
+        return "tensor", tensor
+    return f"tensor {tensor} / expert {expert}, which is", 1 if tensor % expert else tensor // expert
 
 
 def _parts_of_blocks(model: ModelFacts, tensor: int) -> Iterator[str]:
@@ -120,12 +129,13 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
                 f"{field}: {what} with {several} is not built in this version",
                 f"{instead}, or set {alone}",
             )
-    if features.expert not in (1, features.tensor):
+    if features.expert > features.tensor:
         yield Obstacle.of(
             ExitCode.FeatureNotBuilt,
             f"spec.parallelism.expert: {features.expert} with spec.parallelism.tensor {features.tensor} is not built "
-            "in this version: the ranks that share each layer share its experts",
-            f"set spec.parallelism.expert: {features.tensor}, or 1",
+            "in this version: experts are spread over the ranks that share each layer",
+            f"set spec.parallelism.expert: {features.tensor}, or spec.parallelism.tensor: {features.expert} with a "
+            "GPU for each rank",
         )
     if row is not None and not row.divides and features.tensor > 1:
         what = "a family whose checkpoints fuse, reorder or normalise several heads together"

@@ -63,8 +63,8 @@ class Engine:
         sequences; `quantization` is what plain weights become; with `speculative`, `draft_tokens` follow each token in
         batches of up to `drafts_max_batch`, and `draft_model` is the folder of a DraftModel; `host_cache` is bytes of
         host memory for KV pages, `prefill_budget` tokens of a prefill pass between two decode steps;
-        `tensor_parallel` GPUs share each layer, and with as many of `expert_parallel` its experts,
-        `pipeline_parallel` stages the layers. Or `config` says all of it.
+        `tensor_parallel` GPUs share each layer, `expert_parallel` groups of them its experts, `pipeline_parallel`
+        stages the layers. Or `config` says all of it.
 
         ValueError for arguments that contradict each other, LocalError, TokenizerInvalid or DefaultsInvalid for what is
         wrong with the folder, StartFailure for a start that fails.

@@ -190,8 +190,9 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             "--expert-parallel",
             type=number(int, 1, 64),
             default=1,
-            metavar="RANKS",
-            help="as many as --tensor-parallel: its ranks share the experts, not the columns of each; default: 1",
+            metavar="GROUPS",
+            help="groups of the ranks of --tensor-parallel, which have a share of the experts each; default: 1, each "
+            "rank has columns of every expert",
         ),
         parser.add_argument(
             "--pipeline-parallel",

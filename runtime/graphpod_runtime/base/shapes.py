@@ -139,11 +139,11 @@ class ModelShape:
             stage=Stage(self, index, count, first),
         )
 
-    def split(self, rank: int, ranks: int, experts: bool = False) -> "ModelShape":
+    def split(self, rank: int, ranks: int, expert_groups: int = 1) -> "ModelShape":
         """The part of `rank`, which has its share of heads and of the columns of MLPs and experts. Ranks share a
-        key-value head where there are fewer of these. All of it must divide. `experts`: it has whole experts, a share
-        of them."""
-        mixture = self.mixture and (self.mixture.spread(rank, ranks) if experts else self.mixture.split(ranks))
+        key-value head where there are fewer of these. All of it must divide. `expert_groups`: groups of ranks that have
+        a share of the experts each."""
+        mixture = self.mixture and self.mixture.split(rank, ranks, expert_groups)
         return replace(
             self,
             heads=self.heads // ranks,

@@ -17,7 +17,7 @@ from graphpod_runtime.models.attention.latent_weights import LatentOut, LatentQk
 from graphpod_runtime.models.decoder import Decoder, DecoderBody, DecoderLayer
 from graphpod_runtime.models.mlp.experts import Experts
 from graphpod_runtime.models.norm import RowNorm
-from graphpod_runtime.models.parts import Cuts, cuts_of
+from graphpod_runtime.models.parts import Cuts, cuts_of, expert_cuts
 from graphpod_runtime.models.tensor_destination import WHOLE, Cut, Destination, Ordered, Target
 from graphpod_runtime.models.weights.linear import Linear
 
@@ -96,7 +96,7 @@ def _projections(layer: DecoderLayer) -> Destinations:
 def _mlp(layer: DecoderLayer) -> Destinations:
     shape, mlp, wide, cuts = layer.shape, layer.mlp, layer.shape.intermediate, cuts_of(layer.shape)
     if isinstance(mlp, Experts):
-        return _experts(mlp, cuts)
+        return _experts(mlp, shape)
     targets = linear_targets("mlp.down_proj", mlp.down, 0, shape.hidden, cuts.columns)
     if "mlp.gate_up_proj" in shape.fused:
         return targets | linear_targets("mlp.gate_up_proj", mlp.gate_up, 0, 2 * wide)
@@ -105,10 +105,10 @@ def _mlp(layer: DecoderLayer) -> Destinations:
     return targets | linear_targets("mlp.up_proj", mlp.gate_up, wide if shape.gated else 0, wide, cuts.rows)
 
 
-def _experts(mlp: Experts, cuts: Cuts) -> Destinations:
+def _experts(mlp: Experts, shape: ModelShape) -> Destinations:
     """Of each expert by itself: the loader takes stacks apart."""
     targets: Destinations = {"mlp.gate.weight": _whole(mlp.router)}
-    own = Cuts() if mlp.mixture.own else cuts
+    own, cuts = expert_cuts(shape), cuts_of(shape)
     for expert, gate_up, down in zip(mlp.mixture.held, mlp.gate_up.data, mlp.down.data, strict=True):
         targets |= _gated(f"mlp.experts.{expert}", gate_up, down, own)
     if mlp.shared_gate_up is not None and mlp.shared_down is not None:

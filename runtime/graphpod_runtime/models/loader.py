@@ -37,10 +37,10 @@ def load_model(
     ranks: int = 1,
     stage: int = 0,
     stages: int = 1,
-    experts: bool = False,
+    expert_groups: int = 1,
 ) -> Model:
     """The model in `folder`, or the part that `rank` of `ranks` has of `stage` of `stages`, weights as `dtype` on
-    `device`. `experts`: ranks have whole experts, not columns of each.
+    `device`. `expert_groups`: as `ModelShape.split` has them.
     ModelInvalid names file and tensor of what is wrong. `read` is called after each piece of a tensor, however slow the
     storage is. `quantize`: the matrices of layers become FP8 where the checkpoint's are not.
     """
@@ -52,7 +52,7 @@ def load_model(
     if stages > 1:
         shape = shape.staged(stage, stages)
     if ranks > 1:
-        shape = shape.split(rank, ranks, experts)
+        shape = shape.split(rank, ranks, expert_groups)
     with device:
         model = build(shape, dtype, min(max_model_len, shape.max_position))
     model.module().to(device)  # tables that were computed on the host

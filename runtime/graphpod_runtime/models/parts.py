@@ -33,6 +33,14 @@ def cuts_of(shape: ModelShape) -> Cuts:
     )
 
 
+def expert_cuts(shape: ModelShape) -> Cuts:
+    """Those of the experts that the part `shape` has: its ranks may have all columns of some, or some of all."""
+    if (part := shape.part) is None or shape.mixture is None or part.whole.mixture is None:
+        return Cuts()
+    slices = part.whole.mixture.width // shape.mixture.width
+    return Cuts(Cut(0, part.rank % slices, slices), Cut(1, part.rank % slices, slices))
+
+
 def vocabulary_rows(shape: ModelShape) -> tuple[int, int]:
     """Tokens of which this rank has the embedding, and of which it has logits."""
     rows = shape.vocab if shape.part is None else shape.vocab // shape.part.ranks

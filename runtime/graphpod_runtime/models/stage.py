@@ -83,11 +83,11 @@ class StageModel:
         return next(self.own.module().parameters()).dtype
 
 
-def loader_of(place: Position, pipeline: Pipeline | None, experts: bool = False) -> Callable[..., Model]:
-    """What loads the part of a model that the rank at `place` has. `experts`: whole ones, not columns of each."""
+def loader_of(place: Position, pipeline: Pipeline | None, expert_groups: int = 1) -> Callable[..., Model]:
+    """What loads the part of a model that the rank at `place` has. `expert_groups`: as `ModelShape.split` has them."""
     if pipeline is None:
-        return partial(load_model, rank=place.part, ranks=place.tensor, experts=experts)
-    return partial(load_stage, pipeline, experts=experts)
+        return partial(load_model, rank=place.part, ranks=place.tensor, expert_groups=expert_groups)
+    return partial(load_stage, pipeline, expert_groups=expert_groups)
 
 
 def load_stage(
@@ -98,12 +98,13 @@ def load_stage(
     device: torch.device = HOST,
     read: OnProgress = ignore_progress,
     quantize: bool = False,
-    experts: bool = False,
+    expert_groups: int = 1,
 ) -> StageModel:
     """As `load_model`, the part of the model in `folder` that the rank of `pipeline` has."""
     here = pipeline.position
     own = load_model(
         folder, dtype, max_model_len, device, read, quantize,
-        rank=here.part, ranks=here.tensor, stage=here.stage, stages=here.stages, experts=experts,
+        rank=here.part, ranks=here.tensor, stage=here.stage, stages=here.stages,
+        expert_groups=expert_groups,
     )  # fmt: skip
     return StageModel(own, pipeline)

@@ -79,7 +79,8 @@ def test_a_policy_that_is_not_built_is_refused_word_for_word() -> None:
         (Features(deterministic=True), "spec.engine.deterministic: deterministic mode is not built in this version; "
          "remove the field"),
         (Features(all_to_all=AllToAll.DeepEp), "spec.parallelism.allToAll: expert exchange (DeepEp) is not built in "
-         "this version; remove the field"),
+         "this version; remove the field: ranks with all tokens compute those of their own experts, and one sum adds "
+         "them up"),
     ],
 )  # fmt: skip
 def test_a_feature_that_is_not_built_is_told_with_what_was_asked(features: Features, message: str) -> None:

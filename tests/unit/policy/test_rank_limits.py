@@ -252,7 +252,29 @@ def test_whole_experts_are_divided_over_the_ranks_of_each_layer() -> None:
     assert "expert 3 does not divide 61 experts" in refused(
         Features(tensor=3, expert=3), QWEN_MIXTURE | {"num_experts": 61}
     )
-    assert "expert 3, and the model has no experts" in refused(Features(tensor=3, expert=3), LLAMA)
-    found = refused(Features(tensor=9, expert=3), QWEN_MIXTURE)
-    assert "spec.parallelism.expert: 3 with spec.parallelism.tensor 9 is not built in this version" in found
-    assert "set spec.parallelism.expert: 9, or 1" in found
+    found = refused(Features(tensor=3, expert=3), LLAMA)
+    assert "expert 3, and the model has no experts; remove spec.parallelism.expert" in found
+    found = refused(Features(tensor=3, expert=6), QWEN_MIXTURE)
+    assert "spec.parallelism.expert: 6 with spec.parallelism.tensor 3 is not built in this version" in found
+    assert "set spec.parallelism.expert: 3, or spec.parallelism.tensor: 6 with a GPU for each rank" in found
+
+
+def test_ranks_of_a_group_divide_the_columns_of_its_experts() -> None:
+    four = QWEN_MIXTURE | {"num_attention_heads": 8, "num_key_value_heads": 4, "hidden_size": 512}
+    assert refused(Features(tensor=4, expert=2), four) == ""
+    found = refused(Features(tensor=4, expert=2), four | {"moe_intermediate_size": 97})
+    assert "tensor 4 / expert 2, which is 2 does not divide 97 columns of an expert" in found
+    found = refused(Features(tensor=4, expert=3), four)
+    assert "spec.parallelism: expert 3 does not divide tensor 4" in found
+    assert "set spec.parallelism.expert to a number that divides both tensor and the model's experts" in found
+
+
+@pytest.mark.parametrize("expert", [1, 2, 4])
+def test_each_rank_has_the_whole_router_and_a_share_of_all_experts(expert: int) -> None:
+    """However experts are spread; and of fewer key-value heads than ranks, one each."""
+    four = QWEN_MIXTURE | {"num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 512, "head_dim": 64}
+    model = ModelFacts.of(four)
+    routers, heads = 30 * 512 * 60, 30 * 2 * 512 * 64
+    alone, each = (weights_bytes(engine(spread), model) for spread in (Features(), Features(tensor=4, expert=expert)))
+    assert alone == 4 * (model.params + routers)
+    assert each == 4 * ((model.params - 2 * heads) // 4 + heads + routers)

@@ -106,7 +106,7 @@ class LeadingRunner(Runner):
         leave = weakref.finalize(self, _leave, others)
         try:
             ranks, pipeline = connect(place, others.meeting.collectives, device_of(config.features, 0))
-            super().__init__(config, report, started_at, loader_of(place, pipeline, config.features.expert > 1), ranks)
+            super().__init__(config, report, started_at, loader_of(place, pipeline, config.features.expert), ranks)
         except BaseException:
             others.abandon()
             leave()

@@ -82,7 +82,7 @@ def following(config: EngineConfig, meeting: Meeting, rank: int, pulse: Pulse) -
     kind = Runner
     if pipeline is not None:
         pulse.waits_for, kind = (lambda: pipeline.waits_for), StageRunner
-    load = loader_of(place, pipeline, config.features.expert > 1)
+    load = loader_of(place, pipeline, config.features.expert)
     runner = kind(config, lambda report: pulse.beat(report.doing), began, load, ranks)
     runner.start()
     gc.collect()

@@ -57,6 +57,20 @@ def test_another_number_of_ranks_is_another_configuration_and_the_old_one_comes_
     assert (again.config_hash, again.template, again.revision) == (one.config_hash, one.template, one.revision)
 
 
+def test_experts_are_spread_over_the_ranks_of_tensor_in_another_configuration() -> None:
+    limits = {"limits": {GPUS: 4}}
+    columns, pairs, whole, again = (
+        planned(parallelism={"tensor": 4} | spread, resources=limits)
+        for spread in ({}, {"expert": 2}, {"expert": 4}, {"expert": 1})
+    )
+    assert [config(one)["features"].get("expert") for one in (columns, pairs, whole)] == [None, 2, 4]
+    assert [pod(one)["containers"][0]["resources"]["limits"] for one in (pairs, whole)] == [{GPUS: "4"}] * 2
+    assert len({columns.config_hash, pairs.config_hash, whole.config_hash}) == 3
+    assert (again.config_hash, again.template, again.revision) == (
+        columns.config_hash, columns.template, columns.revision
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("spec", "reason", "words"),
     [
@@ -97,7 +111,27 @@ def test_another_number_of_ranks_is_another_configuration_and_the_old_one_comes_
             Reason.WeightsTooLarge,
             "front and 4 ranks themselves take at least",
         ),
-        ({"parallelism": {"expert": 2}}, Reason.FeatureNotBuilt, "spec.parallelism.expert: expert parallelism"),
+        (
+            {"parallelism": {"tensor": 2, "expert": 4}, "resources": {"limits": {GPUS: 2}}},
+            Reason.FeatureNotBuilt,
+            "spec.parallelism.expert: 4 with spec.parallelism.tensor 2 is not built in this version: experts are "
+            "spread over the ranks that share each layer; set spec.parallelism.expert: 2, or",
+        ),
+        (
+            {"parallelism": {"tensor": 4, "expert": 3}, "resources": {"limits": {GPUS: 4}}},
+            Reason.ParallelismInvalid,
+            "expert 3 does not divide tensor 4; set spec.parallelism.expert to a number that divides both",
+        ),
+        (
+            {"parallelism": {"tensor": 4, "expert": 4}, "resources": {"limits": {GPUS: 2}}},
+            Reason.ParallelismInvalid,
+            "tensor 4 and pipeline 1 make 4 ranks for 2 GPUs; set spec.resources.limits[nvidia.com/gpu]: 4",
+        ),
+        (
+            {"parallelism": {"tensor": 4, "expert": 4, "allToAll": "DeepEp"}, "resources": {"limits": {GPUS: 4}}},
+            Reason.FeatureNotBuilt,
+            "spec.parallelism.allToAll: expert exchange (DeepEp) is not built in this version; remove the field: ranks",
+        ),
     ],
 )
 def test_what_ranks_cannot_do_is_refused_by_name(spec: dict[str, Any], reason: Reason, words: str) -> None:

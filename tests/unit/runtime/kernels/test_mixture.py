@@ -147,7 +147,7 @@ def test_what_ranks_make_by_their_experts_is_in_sum_what_one_makes(tokens: int) 
     experts, x, ranks = experts_of(whole), drawn(tokens, INPUTS), 2
     total = torch.zeros_like(x)
     for rank in range(ranks):
-        part = experts_of(whole.spread(rank, ranks))
+        part = experts_of(whole.split(rank, ranks, ranks))
         assert part.mixture.held == range(rank * 3, rank * 3 + 3)
         part.router.copy_(experts.router)
         part.shared_gate.copy_(experts.shared_gate)  # type: ignore[union-attr,arg-type]

@@ -33,12 +33,13 @@ def half_dense(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return mixture(tmp_path_factory.mktemp("mixture"), "qwen2_moe")
 
 
-@pytest.mark.parametrize("expert", [1, 2])
+@pytest.mark.parametrize(("tensor", "expert"), [(2, 1), pytest.param(2, 2, marks=pytest.mark.slow), (4, 2)])
 @pytest.mark.parametrize(("prefill", "decode"), sampled(*POLICIES, count=1))
 def test_ranks_with_columns_of_each_expert_or_with_some_experts_write_what_one_writes(
-    ranks: RankForks, half_dense: Path, prefill: Policy, decode: Policy, expert: int
+    ranks: RankForks, half_dense: Path, prefill: Policy, decode: Policy, tensor: int, expert: int
 ) -> None:
-    found = ranks.answer(config(half_dense, prefill, decode, tensor=2, expert=expert), GREEDY, SCORED)
+    """Or with columns of some."""
+    found = ranks.answer(config(half_dense, prefill, decode, tensor=tensor, expert=expert), GREEDY, SCORED)
     assert not found.failure
     wanted = alone(half_dense, GREEDY, SCORED)
     assert [told.texts for told in found.told] == [told.texts for told in wanted]
@@ -70,10 +71,10 @@ def test_a_stage_with_more_kinds_of_layers_than_another_compiles_more(ranks: Ran
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model_type", [name for name in CHANGES if name != "qwen2_moe"])
-@pytest.mark.parametrize("expert", [1, 2])
-def test_each_family_is_divided(ranks: RankForks, tmp_path: Path, model_type: str, expert: int) -> None:
+@pytest.mark.parametrize(("tensor", "expert"), [(2, 1), (2, 2), (4, 2)])
+def test_each_family_is_divided(ranks: RankForks, tmp_path: Path, model_type: str, tensor: int, expert: int) -> None:
     folder = mixture(tmp_path, model_type)
-    found = ranks.answer(config(folder, Policy.Breakable, Policy.Full, tensor=2, expert=expert), GREEDY)
+    found = ranks.answer(config(folder, Policy.Breakable, Policy.Full, tensor=tensor, expert=expert), GREEDY)
     assert not found.failure
     assert found.told[0].texts == alone(folder, GREEDY)[0].texts
 
@@ -83,11 +84,29 @@ def test_a_rank_has_its_experts_alone(tmp_path: Path, model_type: str) -> None:
     """Also where they are stacks in the checkpoint."""
     folder = mixture(tmp_path, model_type)
     whole = load_model(folder, torch.float32, 64).module().state_dict()
-    parts = [load_model(folder, torch.float32, 64, rank=rank, ranks=2, experts=True) for rank in range(2)]
+    parts = [load_model(folder, torch.float32, 64, rank=rank, ranks=2, expert_groups=2) for rank in range(2)]
     tensors = [part.module().state_dict() for part in parts]
     for name in (f"body.layers.{layer}.mlp.{stack}" for layer in range(2) for stack in ("gate_up", "down")):
         assert [len(part[name]) for part in tensors] == [3, 3]
         assert torch.equal(torch.cat([part[name] for part in tensors]), whole[name])
+
+
+def test_ranks_of_a_group_have_columns_of_its_experts(half_dense: Path) -> None:
+    """Of four ranks the first two have the first three experts, and a half of their columns each."""
+    whole = load_model(half_dense, torch.float32, 64).module().state_dict()
+    parts = [
+        load_model(half_dense, torch.float32, 64, rank=rank, ranks=4, expert_groups=2).module().state_dict()
+        for rank in range(4)
+    ]
+    name = "body.layers.1.mlp"
+    for group in range(2):
+        experts, (one, other) = slice(3 * group, 3 * group + 3), parts[2 * group : 2 * group + 2]
+        down = torch.cat((one[f"{name}.down"], other[f"{name}.down"]), -1)
+        assert torch.equal(down, whole[f"{name}.down"][experts])
+        (gate, up), (gate_too, up_too) = (part[f"{name}.gate_up"].chunk(2, -2) for part in (one, other))
+        assert torch.equal(torch.cat((gate, gate_too, up, up_too), -2), whole[f"{name}.gate_up"][experts])
+    shared = torch.cat([part[f"{name}.shared_down"] for part in parts], -1)
+    assert torch.equal(shared, whole[f"{name}.shared_down"])
 
 
 @pytest.mark.parametrize("model_type", CHANGES)
