@@ -160,12 +160,16 @@ class ModelFacts:
         sparse = 3 * self.hidden * (self.experts * width + self.shared_intermediate)
         embeddings = (1 if self.tied else 2) * self.vocab * self.hidden
         if self.head is not None:
-            # What joins a token and a state, and an output matrix of its own.
-            embeddings = (2 * self.hidden + self.draft_vocab) * self.hidden
+            embeddings = self.joining + self.draft_vocab * self.hidden
         if self.head is SpeculativeMethod.Eagle3:
-            # It joins three states, and its attention reads the token and the state next to each other.
-            embeddings += self.hidden * (self.hidden + self.head_dim * (self.heads + 2 * self.kv_heads))
+            # Its attention reads the token and the state next to each other.
+            embeddings += self.hidden * self.head_dim * (self.heads + 2 * self.kv_heads)
         return self.layers * attention + self.dense_layers * dense + self.sparse_layers * sparse + embeddings
+
+    @property
+    def joining(self) -> int:
+        """Weights of a head that join a token and a state, of EAGLE-3 three states."""
+        return (3 if self.head is SpeculativeMethod.Eagle3 else 2) * self.hidden * self.hidden
 
     @property
     def sparse_layers(self) -> int:

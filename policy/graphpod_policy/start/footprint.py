@@ -40,21 +40,23 @@ def weights_bytes(config: EngineConfig, model: ModelFacts, stage: int = 0) -> in
     savings = fp8_savings(config, model) * stage_layers(model.layers, spread.pipeline)[stage] // model.layers
     own = (params * DTYPE_BYTES[config.element] - savings) // spread.tensor
     own += _undivided_params(config, model, stage) * DTYPE_BYTES[config.element]
-    return own if model.draft is None else own + weights_bytes(_undivided(config), model.draft)
+    return own if model.draft is None else own + weights_bytes(_drafting(config, model.draft), model.draft)
 
 
 def _undivided_params(config: EngineConfig, model: ModelFacts, stage: int) -> int:
     """Weights that ranks do not divide, or divide less, of one stage of a pipeline: each has the router of a mixture,
-    and a key-value head that it may share with others."""
+    what joins token and state in a head, and a key-value head that it may share with others."""
     spread, shared = config.features, max(0, config.features.tensor - model.kv_heads)
     layers = stage_layers(model.layers, spread.pipeline)[stage]
     routers = min(layers, model.sparse_layers) * model.hidden * model.experts
-    return routers + layers * 2 * model.hidden * model.head_dim * shared // spread.tensor
+    joins = 0 if model.head is None else model.joining * (spread.tensor - 1) // spread.tensor
+    return routers + joins + layers * 2 * model.hidden * model.head_dim * shared // spread.tensor
 
 
-def _undivided(config: EngineConfig) -> EngineConfig:
-    """`config` for a draft model, of which each rank has all."""
-    return replace(config, features=replace(config.features, tensor=1, pipeline=1))
+def _drafting(config: EngineConfig, draft: ModelFacts) -> EngineConfig:
+    """`config` for a draft model, of which each rank has all, or for a head, whose layers ranks share."""
+    tensor = 1 if draft.head is None else config.features.tensor
+    return replace(config, features=replace(config.features, tensor=tensor, pipeline=1))
 
 
 def _stage_params(model: ModelFacts, stages: int, stage: int) -> int:
@@ -92,7 +94,7 @@ def page_bytes(config: EngineConfig, model: ModelFacts, stage: int = 0) -> int:
     kv_heads = max(1, model.kv_heads // config.features.tensor)
     layers = stage_layers(model.layers, config.features.pipeline)[stage]
     own = layers * config.page_size * kv_heads * (model.cached // model.kv_heads) * element
-    return own if model.draft is None else own + page_bytes(_undivided(config), model.draft)
+    return own if model.draft is None else own + page_bytes(_drafting(config, model.draft), model.draft)
 
 
 def host_tier_bytes(config: EngineConfig) -> int:
@@ -131,7 +133,7 @@ def drafting_bytes(config: EngineConfig, known: Facts) -> int:
         return 0
     features = config.feature_set()
     rows = most_drafted(config) * (2 if draft.head is None else features.verify_width)
-    plain = replace(features, speculative=None, tensor=1, pipeline=1)
+    plain = replace(_drafting(config, draft).feature_set(), speculative=None)
     scratch = decode_scratch_bytes(rows, draft, known, config.features.device)
     return pool_bytes(Phase.Decode, rows, plain, draft) + scratch + returned_states_bytes(config, known)
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from graphpod_policy.config import EngineConfig
-from graphpod_policy.engine_features import DRAFT_HEADS
 from graphpod_policy.enums import Device, ModelPath
 from graphpod_policy.exit_codes import ExitCode
 from graphpod_policy.facts import ModelFacts
@@ -71,7 +70,7 @@ def indivisible(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obst
                 "remove spec.parallelism.expert",
             )
         if not problems:
-            problems += _parts_of_blocks(model, spread.tensor)
+            problems += [*_parts_of_blocks(model, spread.tensor), *_parts_of_head(model.draft, spread.tensor)]
     for problem in problems:
         yield Obstacle.of(ExitCode.ParallelismInvalid, f"spec.parallelism: {problem}")
 
@@ -96,6 +95,21 @@ def _parts_of_blocks(model: ModelFacts, tensor: int) -> Iterator[str]:
             )
 
 
+def _parts_of_head(head: ModelFacts | None, tensor: int) -> Iterator[str]:
+    """What `tensor` ranks do not divide of a head that drafts. A draft model each has whole."""
+    if head is None or head.head is None:
+        return
+    for count, name in (
+        (head.heads, "attention heads"),
+        (head.intermediate, "columns of an MLP"),
+        (head.draft_vocab, "tokens of the vocabulary"),
+    ):
+        if count % tensor:
+            yield f"tensor {tensor} does not divide {count} {name} of the draft head"
+    if head.kv_heads % tensor and tensor % head.kv_heads:
+        yield f"tensor {tensor} and {head.kv_heads} key-value heads of the draft head: neither divides the other"
+
+
 def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
     """What several ranks do not have yet."""
     features = config.features
@@ -106,10 +120,10 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
     spread = {f"spec.parallelism.{name}": count for name, count in each if count > 1}
     for asked, field, what, instead in (
         (
-            features.speculative is not None and (features.pipeline > 1 or features.speculative in DRAFT_HEADS),
+            features.speculative is not None and features.pipeline > 1,
             "spec.engine.speculative",
             f"speculative decoding by {features.speculative}",
-            "use Ngram with tensor alone, or remove it",
+            "use tensor alone, or remove it",
         ),
         (features.host_cache_bytes, "spec.engine.hostCache", "a host KV cache", "remove it"),
         (features.sleep, "spec.engine.sleep", "sleep", "remove it"),

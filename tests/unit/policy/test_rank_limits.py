@@ -67,7 +67,7 @@ def test_what_does_not_divide_is_refused_with_both_numbers(ranks: int, changes: 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"speculative": SpeculativeMethod.Mtp}, "spec.engine.speculative: speculative decoding by Mtp with"),
+        ({"sleep": True}, "spec.engine.sleep: sleep with"),
         ({"host_cache_bytes": 1 << 30}, "spec.engine.hostCache: a host KV cache with"),
     ],
 )
@@ -123,6 +123,42 @@ def test_each_rank_has_all_of_a_draft_model() -> None:
         assert counted(spread, model) == counted(plain, ModelFacts.of(LLAMA)) + counted(alone, draft)
     config = engine(Features(tensor=3, **features))
     assert not can_start(config, config.resolved(), model)
+
+
+EAGLE3 = LLAMA | {"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": 3000}
+
+
+def with_head(**changes: Any) -> ModelFacts:
+    return replace(ModelFacts.of(LLAMA), draft=ModelFacts.of_head(SpeculativeMethod.Eagle3, EAGLE3 | changes))
+
+
+def test_ranks_share_the_layers_of_a_head_and_have_each_what_joins_token_and_state() -> None:
+    features = {"speculative": SpeculativeMethod.Eagle3, "speculative_draft": "/d"}
+    alone, spread = engine(Features(**features)), engine(Features(tensor=3, **features))
+    model, body = with_head(), ModelFacts.of(LLAMA)
+    assert model.draft is not None
+    joining = 3 * 576 * 576
+    whole, part = (weights_bytes(one, model) - weights_bytes(one, body) for one in (alone, spread))
+    assert whole == 4 * model.draft.params  # float32
+    assert part == 4 * (model.draft.params - joining) // 3 + 4 * joining
+    assert page_bytes(spread, model) == page_bytes(alone, model) // 3
+    assert not can_start(spread, spread.resolved(), model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 72},
+         "tensor 3 does not divide 8 attention heads of the draft head"),
+        ({"num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 48},
+         "tensor 3 and 4 key-value heads of the draft head: neither divides the other"),
+        ({"intermediate_size": 100}, "tensor 3 does not divide 100 columns of an MLP of the draft head"),
+        ({"draft_vocab_size": 1000}, "tensor 3 does not divide 1000 tokens of the vocabulary of the draft head"),
+    ],
+)  # fmt: skip
+def test_a_head_that_does_not_divide_is_refused_with_both_numbers(changes: dict[str, Any], words: str) -> None:
+    config = engine(Features(tensor=3, speculative=SpeculativeMethod.Eagle3, speculative_draft="/d"))
+    assert words in "; ".join(map(str, can_start(config, config.resolved(), with_head(**changes))))
 
 
 def test_every_parallelism_above_one_is_named() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -15,10 +16,10 @@ from tests.unit.runtime.conftest import write_family
 HEAD = "model.mtp_layers.0."
 
 
-def write_mimo(folder: Path, *, layers: int = 1, seen: float = 0.001) -> Path:
+def write_mimo(folder: Path, *, layers: int = 1, seen: float = 0.001, **settings: Any) -> Path:
     """A MiMo whose MTP layer is nearly its first layer: right about tokens that no layer above it turns.
     `seen`: how large what it sees of hidden states is."""
-    write_family(folder, "qwen2", tied=False, num_hidden_layers=layers, num_attention_heads=6)
+    write_family(folder, "qwen2", tied=False, num_hidden_layers=layers, num_attention_heads=6, **settings)
     path = folder / "config.json"
     config = json.loads(path.read_bytes())
     path.write_text(json.dumps(config | {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}))

@@ -132,8 +132,10 @@ class DeviceState:
 
     def piecewise(self, cache: CompileCache | None) -> PiecewiseCompilation:
         """The model's body, to be traced for Piecewise; traces are kept on disk, pieces compiled in `cache`."""
-        shape, hidden = self.model.shape, self.passes[Phase.Prefill].buffers.view("hidden", 0)
-        return compilation_in(folder_of(), self.model.body, str(shape), hidden, cache)
+        hidden, body = self.passes[Phase.Prefill].buffers.view("hidden", 0), self.model.body
+        # A head of EAGLE-3 has the body return more.
+        read_layers = getattr(body, "read_layers", ())
+        return compilation_in(folder_of(), body, f"{self.model.shape} {read_layers}", hidden, cache)
 
     def new_cache(self, config: EngineConfig, pages: int) -> KvCache:
         """Of `pages` pages, scratch included."""

@@ -199,7 +199,8 @@ class Starter:
             self._warn(script(switches.acceptance, device_state))
             draft = None
             if draft_weights is not None:
-                draft = DraftStart(config, draft_weights, device_state, self._plan.backend, self.counters, switches)
+                drafting = self._plan.backend, self.counters, switches, self._ranks
+                draft = DraftStart(config, draft_weights, device_state, *drafting)
             plan = self._refined(facts_of(asked, device_state, known))
             config = replace(config, max_batch=derived_limits.batch(asked, known, plan))
         cache = None
@@ -262,7 +263,7 @@ class Starter:
             report.drafts = ServedDrafts(method, asked.features.speculative_steps, limit, auto=given is None)
             if draft is not None:
                 report.drafts = report.drafts._replace(model=draft.name, graphs=len(draft.model.graphs))
-                draft.ready(self._ranks)
+                draft.ready()
             logger.info("batches of up to %d requests are decoded with drafts", limit)
         tier = None
         if asked.features.host_cache_bytes is not None:

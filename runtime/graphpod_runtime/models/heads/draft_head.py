@@ -20,7 +20,9 @@ from graphpod_runtime.models.tensor_destination import Destination
 
 
 class DraftHead(nn.Module, ABC):
-    """Of one model, whose embedding and output matrix it uses where it has none."""
+    """Of one model, whose embedding and output matrix it uses where it has none. Ranks share its layers as they do the
+    model's: each step has sums over ranks anyway, in the embedding, and half of a layer is read in half of the time.
+    What joins token and state each rank has whole, so the states that it gives are whole, too."""
 
     method: ClassVar[SpeculativeMethod]
     draft_vocab = 0

@@ -12,11 +12,13 @@ from graphpod_policy import SpeculativeMethod
 from graphpod_policy.model.architectures import Norm
 from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import ModelShape
+from graphpod_runtime.distributed.collectives import columns_of_ranks
 from graphpod_runtime.models.decoder import DecoderBody, DecoderLayer
 from graphpod_runtime.models.decoder_targets import layer_targets, linear_targets, norm_targets
 from graphpod_runtime.models.heads.draft_head import DraftHead, joined
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.norm import RowNorm
+from graphpod_runtime.models.parts import cuts_of
 from graphpod_runtime.models.tensor_destination import Destination, Target
 from graphpod_runtime.models.weights.linear import Linear
 
@@ -37,7 +39,7 @@ class Eagle3Head(DraftHead):
     def __init__(
         self, shape: ModelShape, model: Model, dtype: torch.dtype, max_model_len: int, draft_vocab: int
     ) -> None:
-        """It drafts `draft_vocab` tokens."""
+        """It drafts `draft_vocab` tokens. Ranks share the rows of its output matrix as they do the model's."""
         super().__init__(replace(shape, bare_input=True, layers=1), model)
         hidden, self.draft_vocab, self.states_width = shape.hidden, draft_vocab, 3 * shape.hidden
         self.reads = read_layers(model.shape.layers)
@@ -49,7 +51,8 @@ class Eagle3Head(DraftHead):
         assert isinstance(self._layer, DecoderLayer)
         heads = tuple(count * shape.head_dim for count in (shape.heads, shape.kv_heads, shape.kv_heads))
         self._layer.qkv = Linear(2 * hidden, heads, dtype, None, bias=shape.qkv_bias)
-        self.output = nn.Parameter(torch.empty(draft_vocab, hidden, dtype=dtype), requires_grad=False)
+        rows = draft_vocab if shape.part is None else draft_vocab // shape.part.ranks
+        self.output = nn.Parameter(torch.empty(rows, hidden, dtype=dtype), requires_grad=False)
         self.register_buffer("distances", torch.zeros(draft_vocab, dtype=torch.int64))
         self.register_buffer("ids", torch.arange(draft_vocab))
 
@@ -69,8 +72,10 @@ class Eagle3Head(DraftHead):
         return layer.behind(attended, states)
 
     def likeliest(self, states: Tensor) -> Tensor:
-        rows = functional.linear(self.norm(states), self.output).argmax(-1)
-        return (self.ids + self.distances).index_select(0, rows)
+        logits = functional.linear(self.norm(states), self.output)
+        if self.shape.part is not None:
+            logits = columns_of_ranks(logits, self.shape.part.ranks)
+        return (self.ids + self.distances).index_select(0, logits.argmax(-1))
 
     def targets(self) -> dict[str, Destination]:
         layer = self._layer
@@ -81,5 +86,5 @@ class Eagle3Head(DraftHead):
             **norm_targets(f"{LAYER}.input_layernorm", self.norm_token),
             **norm_targets(f"{LAYER}.hidden_norm", self.norm_state),
             **norm_targets("norm", self.norm),
-            "lm_head.weight": Target(self.output, 0, self.draft_vocab),
+            "lm_head.weight": Target(self.output, 0, len(self.output), cut=cuts_of(self.shape).rows),
         }

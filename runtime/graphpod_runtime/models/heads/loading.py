@@ -36,7 +36,8 @@ def load_head(
     read: OnProgress = ignore_progress,
 ) -> DraftHead:
     """The head of `method` in `folder` for `model`, for sequences of up to `max_model_len` tokens; of Mtp it is the
-    model's folder. ModelInvalid and ModelUnsupported as `load_model`; `read` is called as there."""
+    model's folder. A rank's part of a model has that part of the head's layers. ModelInvalid and ModelUnsupported as
+    `load_model`; `read` is called as there."""
     if not folder.is_dir():
         raise ModelInvalid(f"{folder}: no such folder; check the head's path and that its volume is mounted")
     config = read_config(folder)
@@ -47,6 +48,8 @@ def load_head(
         raise ModelUnsupported(
             f"{folder}: the head reads hidden states of {shape.hidden} elements, the model has {model.shape.hidden}"
         )
+    if (part := model.shape.part) is not None:
+        shape = shape.split(part.rank, part.ranks)
     names = {name for _, name, _ in tensors(folder)}
     reduced = int(config.get(DRAFT_VOCAB) or shape.vocab)
     if method is SpeculativeMethod.Eagle3 and reduced != shape.vocab and DISTANCES[0] not in names:

@@ -95,10 +95,11 @@ def test_experts_are_spread_over_the_ranks_of_tensor_in_another_configuration() 
         (gpus(2, 2, engine={"sleep": True}), Reason.FeatureNotBuilt, "spec.engine.sleep: sleep with"),
         (gpus(2, 2, engine={"hostCache": {"size": "4Gi"}}), Reason.FeatureNotBuilt, "spec.engine.hostCache: a host KV"),
         (
-            gpus(2, 2, engine={"speculative": {"method": "Mtp"}}),
+            gpus(2, 4, 2, engine={"speculative": {"method": "Mtp"}}),
             Reason.FeatureNotBuilt,
-            "spec.engine.speculative: speculative decoding by Mtp with spec.parallelism.tensor 2 is not built in this "
-            "version; use Ngram with tensor alone, or remove it, or set spec.parallelism.tensor: 1",
+            "spec.engine.speculative: speculative decoding by Mtp with spec.parallelism.tensor 2 and "
+            "spec.parallelism.pipeline 2 is not built in this version; use tensor alone, or remove it, or set "
+            "spec.parallelism.tensor: 1 and spec.parallelism.pipeline: 1",
         ),
         (
             {"parallelism": {"tensor": 8}, "resources": {"limits": {GPUS: 8, "memory": "1Gi"}}},

@@ -1,11 +1,13 @@
 """What an engine is asked in tests of ranks: the same of one rank and of several."""
 
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy
 
+from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.limits import Limits
@@ -14,6 +16,7 @@ from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.grammar.vocabulary import read_vocabulary
+from graphpod_runtime.kernels.rows.prompt_lookup import Found
 from graphpod_runtime.wire.messages import Pooling
 
 
@@ -73,6 +76,22 @@ class Watched(NamedTuple):
     def land(self, flight: object) -> object:
         self.flights[0] -= 1
         return self.runner.land(flight)  # type: ignore[arg-type]
+
+
+def recorded_drafts(runner: Runner) -> list[list[int]]:
+    """What `runner`, which is started, drafts from now on for each sequence of each pass."""
+    made: list[list[int]] = []
+    seats = runner.engine.seats
+    assert isinstance(seats, DraftingSeats)
+    propose = seats.proposer.propose
+
+    def recorded(*arguments: Any) -> Found:
+        found = propose(*arguments)
+        made.extend(found.drafts.tolist())
+        return found
+
+    seats.proposer = SimpleNamespace(propose=recorded)
+    return made
 
 
 def tell(runner: Runner, ask: Ask) -> Told:

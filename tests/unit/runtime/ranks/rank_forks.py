@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from graphpod_policy import EngineConfig, Phase
-from tests.unit.runtime.ranks.asking import Ask, Told, tell
+from tests.unit.runtime.ranks.asking import Ask, Told, recorded_drafts, tell
 
 WAITING_SECONDS = 5.0
 """Beats of a heart are a second apart."""
@@ -51,6 +51,8 @@ class Order(msgspec.Struct, frozen=True):
     """What is compiled runs as it was written."""
     known: list[list[int]] = []
     """Texts that look-ups find besides a sequence's own, where they begin as it does: each fifth draft is wrong."""
+    drafts: bool = False
+    """The answer has them."""
     port: int = 0
     """Of the leader, where ranks are those of several machines."""
 
@@ -69,6 +71,11 @@ class Answer(msgspec.Struct, frozen=True):
     """Drafts that were verified,"""
     accepted: float = 0
     """and those of them that were right."""
+    drafts: list[list[int]] = []
+    """Of each sequence of each pass, where the order asks for them."""
+    draft_graphs: int = 0
+    """Of the steps of what drafts."""
+    warnings: tuple[str, ...] = ()
     layers: tuple[int, ...] = ()
     """Of each stage of a pipeline."""
     ranks: list[dict[str, float]] = []
@@ -239,6 +246,7 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     try:
         runner.start()
         send("decode")
+        drafts = recorded_drafts(runner) if order.drafts else []
         told = [tell(runner, ask) for ask in order.asks]
     except StartFailure as failure:
         answered(Answer(failure=str(failure)))
@@ -262,6 +270,9 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         made.kv_pages,
         total("speculation_proposed_tokens"),
         total("speculation_accepted_tokens"),
+        drafts,
+        made.drafts.graphs if made.drafts is not None else 0,
+        made.warnings,
         made.pipeline_layers,
         made.as_dict()["ranks"],
     )

@@ -39,7 +39,7 @@ class Ngram:
 @dataclass(frozen=True, slots=True)
 class OfFirstRank:
     """Drafts of the first rank at every rank: a rank that verified others would sum up parts of other tokens. `own`:
-    what drafts them, at the first rank alone."""
+    what drafts; None at a rank that has no part in it."""
 
     drafts: int
     own: Proposer | None

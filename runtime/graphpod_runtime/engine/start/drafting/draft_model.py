@@ -30,7 +30,8 @@ from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.shapes import dtype_of
 from graphpod_runtime.cache.kv import KvCache, page_bytes
 from graphpod_runtime.compiled.cache import CompileCache
-from graphpod_runtime.distributed.agreement import Ranks
+from graphpod_runtime.distributed.agreement import Ranks, computing_together
+from graphpod_runtime.distributed.collectives import silent
 from graphpod_runtime.engine.capture.capturer import no_collector
 from graphpod_runtime.engine.capture.debug import DRAFT, FaultKind, Mode, Switches
 from graphpod_runtime.engine.capture.phase_capture import timed
@@ -71,6 +72,7 @@ class DraftStart:
         backend: Backend,
         counters: Counters,
         switches: Switches,
+        ranks: Ranks,
     ) -> None:
         """StartFailure where `weights` do not draft for the model of `device_state`."""
         target = replace(model_facts(device_state.model.shape), draft=draft_facts(weights))
@@ -83,7 +85,7 @@ class DraftStart:
         assert isinstance(seats, DraftingSeats)
         assert config.max_batch is not None, "a start has derived it"
         self._config, self._weights, self._device_state = config, weights, device_state
-        self._backend, self._counters, self._switches = backend, counters, switches
+        self._backend, self._counters, self._switches, self._ranks = backend, counters, switches, ranks
         self._addresses = Addresses()
         self._addresses.register_module(weights.module())
         if isinstance(weights, DraftHead):
@@ -106,6 +108,8 @@ class DraftStart:
             self._steps = steps
             self.model = DraftModel(attention, steps, weights, config.prefill_chunk, config.page_size)
             seats.proposer = seats.draft_model = self.model
+        # A head computes with other ranks.
+        self._running = partial(computing_together, ranks) if isinstance(weights, DraftHead) else ranks.agreed
         self._pool: Pool | None = None
         self._because: str | None = None
         """Why drafts have no graphs, if they should have some, or fewer."""
@@ -199,7 +203,7 @@ class DraftStart:
                 self._warm(size, pool)
             for size in wanted:
                 try:
-                    with timed() as clock:
+                    with timed() as clock, self._ranks.agreed(), silent():
                         self.model.graphs[size] = self._captured(size, pool)
                 finally:
                     self._counters.observe("graphpod_graph_capture_duration_seconds", clock.seconds, **labels)
@@ -217,7 +221,8 @@ class DraftStart:
         labels = {"phase": DRAFT, "policy": Policy.Full.value, "backend": self._backend.value}
         try:
             for size in sorted(self.model.graphs):
-                self._check(size)
+                with self._ranks.agreed():
+                    self._check(size)
                 self._counters.add("graphpod_graph_selfchecks_total", result="passed", **labels)
         except SelfCheckFailed as error:
             self._counters.add("graphpod_graph_selfchecks_total", result="failed", **labels)
@@ -246,13 +251,13 @@ class DraftStart:
         fitting = [size for size in sizes if size <= self.sequences * width]
         return draft_limit(fitting, width, seconds, PAYS_FOR_A_MODEL, drafting)
 
-    def ready(self, ranks: Ranks) -> None:
-        """From now on passes are counted. Of several ranks the first one drafts; the others take its drafts, and their
-        memory for it is free again."""
-        if ranks.count > 1:
-            first = ranks.rank == 0
-            self._seats.proposer = OfFirstRank(self._steps.count, self.model if first else None)
-            if not first:
+    def ready(self) -> None:
+        """From now on passes are counted. Several ranks verify the first one's drafts. All draft by a head, of which
+        each has a part; by a draft model the first one alone, and the others' memory for it is free again."""
+        if self._ranks.count > 1:
+            drafts = self._ranks.rank == 0 or self._seats.head is not None
+            self._seats.proposer = OfFirstRank(self._steps.count, self.model if drafts else None)
+            if not drafts:
                 self._seats.draft_model = None
                 self._drop()
                 return
@@ -288,10 +293,11 @@ class DraftStart:
 
     def _warm(self, size: int, pool: Pool) -> None:
         """Runs the code of a size once. Fails as its capture would."""
-        try:
-            pool.warm(partial(self._run, size))
-        except Exception as error:
-            raise located(error, f"{self._site(size)}, before its capture") from error
+        with self._running():
+            try:
+                pool.warm(partial(self._run, size))
+            except Exception as error:
+                raise located(error, f"{self._site(size)}, before its capture") from error
 
     def _site(self, size: int) -> CaptureSite:
         return CaptureSite(self._config.model.name, DRAFT, size)
