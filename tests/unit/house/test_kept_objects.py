@@ -52,6 +52,16 @@ def test_the_same_is_compiled_once_and_whatever_differs_again(compiled: Callable
     assert compiled("int x() { return 1; }") == (first, 4)
 
 
+def test_torch_of_the_same_version_at_another_place_is_the_same_and_of_another_version_is_not(
+    compiled: Callable[..., tuple[bytes, int]], tmp_path: Path
+) -> None:
+    for place, version, count in (("a", "2.11", 1), ("b", "2.11", 1), ("a", "2.12", 2)):
+        torch = tmp_path / place / "lib" / "site-packages" / "torch"
+        (torch / "include").mkdir(parents=True, exist_ok=True)
+        (torch / "version.py").write_text(version)
+        assert compiled("int x() { return 1; }", f"-I{torch}/include")[1] == count
+
+
 def test_what_cannot_be_compiled_is_no_object(compiled: Callable[..., tuple[bytes, int]]) -> None:
     for _ in range(2):
         with pytest.raises(subprocess.CalledProcessError) as caught:
