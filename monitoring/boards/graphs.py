@@ -325,6 +325,17 @@ RANKS = Section(
             "Empty if no phase has graphs.",
             width=12,
         ),
+        Panel(
+            "Rows of experts, by rank",
+            "Rows a second that each rank computes of its experts, with expert parallel. All ranks wait for the one "
+            "with most. Good: about the same for all. One that has much more has experts that are chosen often: fewer "
+            "groups (spec.parallelism.expert) even it out.",
+            Kind.Lines,
+            Unit.Number,
+            (Query(f"sum by (namespace, pod, rank) ({rate('graphpod_expert_rows_total')})", "{{pod}} {{rank}}"),),
+            "Empty without expert parallel.",
+            width=24,
+        ),
     ),
 )
 

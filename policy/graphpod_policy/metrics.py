@@ -117,6 +117,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_graph_recaptures_total", _C, _E, ("phase", "backend"), "Captures attempted after Ready; must stay 0."),
     Metric("graphpod_rank_memory_bytes", _G, _E, ("rank", "kind"), "Memory of its device that each of several ranks has reserved: kind=weights, kv_cache or graphs. With one rank it has no series."),
     Metric("graphpod_rank_capture_seconds", _G, _E, ("rank",), "Seconds that each of several ranks took to capture its graphs, of graphs alive now. With one rank it has no series."),
+    Metric("graphpod_expert_rows_total", _C, _E, ("rank",), "Rows that each rank of the first stage computed of its experts: pairs of a token and a chosen expert, of all layers, padding included. Up to 32 passes late. Without expert parallel it has no series."),
     # replay
     Metric("graphpod_forward_passes_total", _C, _E, ("phase", "policy"), "Forward passes of the model; policy=Disabled ran eagerly."),
     Metric("graphpod_forward_duration_seconds", _H, _E, ("phase", "policy"), "Device time of a forward pass, from its first kernel to its last; policy=Disabled ran eagerly.", FORWARD_SECONDS),

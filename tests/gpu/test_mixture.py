@@ -8,6 +8,7 @@ from torch import Tensor
 
 from graphpod_policy.model.mixture import Mixture
 from graphpod_runtime.base.shapes import Activation
+from graphpod_runtime.kernels.mixture.choice_totals import count_choices
 from graphpod_runtime.kernels.mixture.expert_rows import expert_rows
 from graphpod_runtime.kernels.mixture.plain_experts import plain_experts
 from graphpod_runtime.kernels.mixture.routing import Routes, route
@@ -39,6 +40,20 @@ def test_routes_are_those_of_torch(tokens: int, experts: int, chosen: int, norma
     torch.testing.assert_close(found.weights.cpu(), wanted.weights)
     for name in ("choices", "tokens", "rows", "ends"):
         assert torch.equal(getattr(found, name).cpu(), getattr(wanted, name)), name
+
+
+@pytest.mark.parametrize("tokens", [7, 33, 4096])
+def test_the_launch_that_sorts_rows_counts_them(tokens: int) -> None:
+    part = mixture(128, 8).split(0, 2, 2)
+    scores, totals = drawn(tokens, 128), torch.zeros(1023, dtype=torch.int64, device=GPU)
+    count_choices(totals)
+    try:
+        first, second = (route(scores, part).choices for _ in range(2))
+    finally:
+        count_choices(None)
+    assert torch.equal(first, second)
+    assert torch.equal(totals[:128], 2 * first.flatten().bincount(minlength=128).cumsum(0))
+    assert not totals[128:].any()
 
 
 def test_experts_of_a_few_groups_are_those_of_torch() -> None:

@@ -11,6 +11,7 @@ from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.distributed.connection import connect, disconnect
 from graphpod_runtime.distributed.pipeline import Position
 from graphpod_runtime.engine.forward.pass_in_flight import PassInFlight
+from graphpod_runtime.engine.ranks.expert_balance import ExpertBalance
 from graphpod_runtime.engine.ranks.messages import Drafts, Land, Launch, Row
 from graphpod_runtime.engine.ranks.others import Others
 from graphpod_runtime.engine.ranks.pass_answers import PassAnswer
@@ -19,6 +20,7 @@ from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
 from graphpod_runtime.engine.schedule.drafting import DraftBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.start.device import device_of
+from graphpod_runtime.kernels.mixture.choice_totals import count_choices
 from graphpod_runtime.models.stage import loader_of
 from graphpod_runtime.wire.messages import Fatal
 from graphpod_runtime.wire.report import Report
@@ -97,6 +99,7 @@ class LeadingRunner(Runner):
 
     answer = PassAnswer.Nothing
     """Of the last stage of a pipeline to the pass that is launched next."""
+    _balance: ExpertBalance | None = None
 
     def __init__(
         self, config: EngineConfig, report: Callable[[Report], None], started_at: float | None, others: Others
@@ -107,6 +110,8 @@ class LeadingRunner(Runner):
         try:
             ranks, pipeline = connect(place, others.meeting.collectives, device_of(config.features, 0))
             super().__init__(config, report, started_at, loader_of(place, pipeline, config.features.expert), ranks)
+            if config.features.expert > 1:
+                self._balance = ExpertBalance(config.features, device_of(config.features, 0), self.counters)
         except BaseException:
             others.abandon()
             leave()
@@ -115,6 +120,8 @@ class LeadingRunner(Runner):
     def start(self) -> None:
         with self._naming():
             super().start()
+        if self._balance is not None and (mixture := self._engine.model.shape.mixture) is not None:
+            self._balance.begin(mixture.experts)
         assert self.config.max_batch is not None, "a start has derived it"
         self._orders = LaunchOrders(2 * self.config.max_batch + SPARE)
 
@@ -130,7 +137,10 @@ class LeadingRunner(Runner):
     def land(self, flight: PassInFlight) -> Yielded:
         with self._naming():
             self._others.send(Land())
-            return super().land(flight)
+            yielded = super().land(flight)
+        if self._balance is not None:
+            self._balance.landed()
+        return yielded
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
@@ -165,6 +175,7 @@ class RankLost(RuntimeError):
 
 
 def _leave(others: Others) -> None:
+    count_choices(None)
     others.leave()
     disconnect()
     others.close()

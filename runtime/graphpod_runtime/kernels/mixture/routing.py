@@ -15,6 +15,7 @@ from torch import Tensor
 from graphpod_policy.model.mixture import Mixture
 from graphpod_runtime.base.pinned_choices import settled
 from graphpod_runtime.kernels.matrix_product import TRITON
+from graphpod_runtime.kernels.mixture.choice_totals import totals_of
 
 torch.library.define(
     "graphpod::route",
@@ -65,6 +66,8 @@ def _route(
     rows[pairs] = torch.arange(count * chosen, device=scores.device)
     numbers = torch.arange(held, device=scores.device)
     ends = torch.searchsorted(ordered, numbers, right=True, out_int32=True)
+    if (totals := totals_of(scores, first, held)) is not None:
+        totals += torch.searchsorted(ordered, torch.arange(experts, device=scores.device), right=True)
     return weights, choices, pairs // chosen, rows.view(count, chosen), ends
 
 
@@ -92,7 +95,8 @@ def _route_by_kernels(
     else:
         choices, weights = _chosen(scores, chosen, normalised, groups, chosen_groups, scale)
     experts = scores.shape[1]
-    tokens, rows, ends = sorted_rows(_own_first(choices, experts, first, held), experts)
+    totals = totals_of(scores, first, held)
+    tokens, rows, ends = sorted_rows(_own_first(choices, experts, first, held), experts, totals)
     return weights, choices, tokens, rows, ends if held == experts else ends[:held].clone()
 
 

@@ -43,7 +43,8 @@ def _choose(
 
 @triton.jit
 def _compare(
-    choices, rows, tokens, ends, pairs, experts, chosen, each: tl.constexpr, others: tl.constexpr
+    choices, rows, tokens, ends, totals, pairs, experts, chosen, adds: tl.constexpr, each: tl.constexpr,
+    others: tl.constexpr,
 ):  # fmt: skip
     """A row for each pair: behind those of experts before its own, and of pairs of its own before it."""
     at = tl.program_id(0) * each + tl.arange(0, each)
@@ -59,6 +60,8 @@ def _compare(
     tl.store(rows + at, row.to(tl.int64), at < pairs)
     tl.store(tokens + row, (at // chosen).to(tl.int64), at < pairs)
     tl.store(ends + at, end, at < experts)
+    if adds:
+        tl.store(totals + at, tl.load(totals + at, at < experts, other=0) + end, at < experts)
 
 
 @triton.jit
@@ -76,8 +79,8 @@ def _count(choices, counts, pairs, experts, all_experts: tl.constexpr, part: tl.
 
 @triton.jit
 def _sort(
-    choices, counts, rows, tokens, ends, pairs, experts, chosen, parts, all_experts: tl.constexpr, part: tl.constexpr,
-    each: tl.constexpr, others: tl.constexpr,
+    choices, counts, rows, tokens, ends, totals, pairs, experts, chosen, parts, adds: tl.constexpr,
+    all_experts: tl.constexpr, part: tl.constexpr, each: tl.constexpr, others: tl.constexpr,
 ):  # fmt: skip
     """As `_compare`, which looks at all pairs: of other parts their counts are enough."""
     at = tl.program_id(0) * each + tl.arange(0, each)
@@ -99,7 +102,10 @@ def _sort(
         row += tl.sum(((its[None, :] == own[:, None]) & (other[None, :] < at[:, None])).to(tl.int32), 1)
     tl.store(rows + at, row.to(tl.int64), at < pairs)
     tl.store(tokens + row, (at // chosen).to(tl.int64), at < pairs)
-    tl.store(ends + expert, end, (expert < experts) & (tl.program_id(0) == 0))
+    alone = (expert < experts) & (tl.program_id(0) == 0)
+    tl.store(ends + expert, end, alone)
+    if adds:
+        tl.store(totals + expert, tl.load(totals + expert, alone, other=0) + end, alone)
 
 
 def chosen_experts(scores: Tensor, chosen: int, normalised: bool, scale: float) -> tuple[Tensor, Tensor]:
@@ -113,23 +119,26 @@ def chosen_experts(scores: Tensor, chosen: int, normalised: bool, scale: float) 
     return choices, weights
 
 
-def sorted_rows(choices: Tensor, experts: int) -> tuple[Tensor, Tensor, Tensor]:
+def sorted_rows(choices: Tensor, experts: int, totals: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """The token of each row, the row of each pair, and where the rows of each expert end, as `Routes` has them, of
-    contiguous choices [tokens, chosen]."""
+    contiguous choices [tokens, chosen]. These ends are added to `totals` [experts], int64, by the same launch."""
     tokens, chosen = choices.shape
     pairs, device = tokens * chosen, choices.device
     of_rows, rows = (torch.empty(pairs, dtype=torch.int64, device=device) for _ in range(2))
     ends = torch.empty(experts, dtype=torch.int32, device=device)
+    adds, added = totals is not None, ends if totals is None else totals
     if pairs <= FEW:
         grid = (triton.cdiv(max(pairs, experts), PAIRS),)
-        _compare[grid](choices, rows, of_rows, ends, pairs, experts, chosen, PAIRS, OTHERS, num_warps=4)
+        _compare[grid](
+            choices, rows, of_rows, ends, added, pairs, experts, chosen, adds, PAIRS, OTHERS, num_warps=4
+        )  # fmt: skip
         return of_rows, rows.view(tokens, chosen), ends
     parts, all_experts = triton.cdiv(pairs, PART), triton.next_power_of_2(experts)
     counts = torch.empty(parts, experts, dtype=torch.int32, device=device)
     _count[(parts,)](choices, counts, pairs, experts, all_experts, PART, OTHERS // 4, num_warps=8)
     grid = (triton.cdiv(pairs, PAIRS),)
     _sort[grid](
-        choices, counts, rows, of_rows, ends, pairs, experts, chosen, parts, all_experts, PART, PAIRS, OTHERS,
-        num_warps=4,
+        choices, counts, rows, of_rows, ends, added, pairs, experts, chosen, parts, adds, all_experts, PART, PAIRS,
+        OTHERS, num_warps=4,
     )  # fmt: skip
     return of_rows, rows.view(tokens, chosen), ends

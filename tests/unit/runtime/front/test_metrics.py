@@ -21,7 +21,7 @@ from .conftest import Front, engine_json
 
 CORE = re.compile(
     r"graphpod_(graph_(captures|capture_|selfchecks|recaptures|replays|fallbacks|tokens|size_|requested_|decision_)"
-    r"|forward_|eager_|attention_|weights_|trace_|grammar_mask_|speculation_|host_cache_"
+    r"|expert_|forward_|eager_|attention_|weights_|trace_|grammar_mask_|speculation_|host_cache_"
     r"|prefix_cache_tier_|rank_|asleep|sleep_)"
 )
 """Rows that only a runner with a model can move, or a traced request; their own tests look at them."""

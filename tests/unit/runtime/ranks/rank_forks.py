@@ -80,6 +80,8 @@ class Answer(msgspec.Struct, frozen=True):
     """Of each stage of a pipeline."""
     ranks: list[dict[str, float]] = []
     """What /warmup lists of them."""
+    expert_rows: dict[str, float] = {}
+    """Counted of each rank."""
     failure: str = ""
     left: int = 0
     """Other ranks that are alive after it."""
@@ -275,6 +277,7 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         made.warnings,
         made.pipeline_layers,
         made.as_dict()["ranks"],
+        {one.labels["rank"]: one.value for one in counted if one.name == "graphpod_expert_rows_total"},
     )
     del runner
     gc.collect()  # the runner leaves the other ranks

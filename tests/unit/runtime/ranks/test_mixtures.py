@@ -7,7 +7,13 @@ import pytest
 import torch
 
 from graphpod_policy import CompileMode, Policy
+from graphpod_policy.config import FeatureConfig
+from graphpod_policy.model.mixture import Mixture
+from graphpod_runtime.engine.ranks.expert_balance import PASSES, ExpertBalance
+from graphpod_runtime.kernels.mixture.choice_totals import count_choices
+from graphpod_runtime.kernels.mixture.routing import route
 from graphpod_runtime.models.loader import load_model
+from graphpod_runtime.wire.counters import Counters
 from tests.unit.runtime.ranks.conftest import GREEDY, POLICIES, SCORED, VOCABULARY, alone, config, sampled
 from tests.unit.runtime.ranks.rank_forks import RankForks
 from truth.families.tiny import tiny
@@ -49,6 +55,35 @@ def test_ranks_with_columns_of_each_expert_or_with_some_experts_write_what_one_w
         assert found.graphs == {"prefill": (prefill.value, 2, "Passed"), "decode": (decode.value, 2, "Passed")}
         # Piecewise scores no prompt on a graph.
         assert (found.fallbacks > 0) is (prefill is Policy.Piecewise)
+    rows = list(found.expert_rows.values())
+    assert len(rows) == (0 if expert == 1 else tensor)
+    assert all(rows)
+    # One of two layers is of experts, and ranks that share columns compute the same rows.
+    assert rows[: tensor // 2] == rows[:1] * (len(rows) // 2)
+
+
+def test_rows_of_each_rank_are_counted_where_experts_are_routed() -> None:
+    """Those that captures and checks computed are none, and the host reads them each few passes."""
+    counters, generator = Counters(), torch.Generator().manual_seed(3)
+    whole = Mixture(6, 2, 8, True, 0, (0,))
+    balance = ExpertBalance(FeatureConfig(tensor=4, expert=2), torch.device("cpu"), counters)
+    try:
+        route(torch.rand(5, 6, generator=generator), whole.split(0, 4, 2))
+        balance.begin(6)
+        counted = [0, 0]
+        for _ in range(PASSES):
+            scores = torch.rand(5, 6, generator=generator)
+            for rank in range(4):
+                choices = route(scores, whole.split(rank, 4, 2)).choices
+            route(scores, whole)
+            counted = [counted[0] + 2 * int((choices < 3).sum()), counted[1] + 2 * int((choices >= 3).sum())]
+            assert counters.value("graphpod_expert_rows_total") == 0
+            balance.landed()
+        balance.landed()
+    finally:
+        count_choices(None)
+    found = [counters.value("graphpod_expert_rows_total", rank=str(rank)) for rank in range(4)]
+    assert found == [counted[0], counted[0], counted[1], counted[1]]
 
 
 @pytest.mark.slow
