@@ -100,7 +100,7 @@ class Front:
     ) -> None:
         self._options = options
         self._status = status
-        self._certificate = certificate
+        self._key, self._certificate = key, certificate
         self._metrics = FrontMetrics(status.config.model.name)
         self._exporter = Exporter(self._metrics, status, options.vllm_metric_names)
         self._info = ServerInfo(status, self._exporter)
@@ -125,7 +125,7 @@ class Front:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         self._sleeping.serve(loop)
-        app = admin_app(self._status, self._watchdog, self._exporter, self._sleeping)
+        app = admin_app(self._status, self._watchdog, self._exporter, self._sleeping, self._key)
         probes = ServerThread("probes", app, admin)
         probes.start()
         self._http = server(self._door(), self._certificate, self._options.limits)

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from graphpod_runtime.front.access.api_key import ApiKey
 from graphpod_runtime.front.metrics.exporter import Exporter
 from graphpod_runtime.front.requests.sleeping import MOST_REVISION, NotNow, Sleeping
 from graphpod_runtime.front.status import Change, Status
@@ -20,8 +21,16 @@ DEFAULT_WAIT_SECONDS = 60
 """Of a change of the weights' place, for its end."""
 
 
-def admin_app(status: Status, watchdog: Watchdog, exporter: Exporter, sleeping: Sleeping | None = None) -> Starlette:
-    """GET /livez /startupz /readyz /warmup /metrics; POST /sleep /wake /reload, by `sleeping`."""
+def admin_app(
+    status: Status,
+    watchdog: Watchdog,
+    exporter: Exporter,
+    sleeping: Sleeping | None = None,
+    key: ApiKey | None = None,
+) -> Starlette:
+    """GET /livez /startupz /readyz /warmup /metrics; POST /sleep /wake /reload, by `sleeping`, for who sends the `key`:
+    monitoring reaches this port, and is not to take a service from its clients.
+    """
 
     def answer(ok: bool, reason: str) -> Response:
         return PlainTextResponse("ok\n" if ok else f"{reason}\n", 200 if ok else 503)
@@ -49,13 +58,17 @@ def admin_app(status: Status, watchdog: Watchdog, exporter: Exporter, sleeping: 
 
     async def changed(request: Request) -> Response:
         assert sleeping is not None, "it has no route otherwise"
+        if key is not None and not key.admits(request.headers.get("authorization", "")):
+            words = "this needs the header Authorization: Bearer KEY, with a key of the API port\n"
+            return PlainTextResponse(words, 401, {"www-authenticate": "Bearer"})
         what, revision = Change(request.url.path.removeprefix("/")), request.query_params.get("revision", "")
         try:
             wait = float(request.query_params.get("wait", DEFAULT_WAIT_SECONDS))
         except ValueError:
             return PlainTextResponse("wait is a number of seconds\n", 400)
-        if what is Change.Reload and not 0 < len(revision) <= MOST_REVISION:
-            return PlainTextResponse(f"reload needs ?revision=NAME, of up to {MOST_REVISION} characters\n", 400)
+        if what is Change.Reload and not (0 < len(revision) <= MOST_REVISION and revision.isprintable()):
+            words = f"reload needs ?revision=NAME, of up to {MOST_REVISION} printable characters\n"
+            return PlainTextResponse(words, 400)
         try:
             done = await sleeping.change(what, revision, max(0.0, wait))
         except NotNow as error:

@@ -6,7 +6,6 @@ engine until the weights are back. An engine that sleeps for want of requests st
 """
 
 import asyncio
-import threading
 from collections.abc import Callable
 
 from graphpod_runtime.front.status import Change, Status
@@ -22,14 +21,16 @@ class NotNow(Exception):
 
 
 class Sleeping:
-    """Commands come from the admin port's thread; everything else runs on the front's loop."""
+    """Commands come from the admin port's loop, on a thread of its own; everything else runs on the front's loop."""
 
     def __init__(self, status: Status, send: Callable[[Command], None]) -> None:
         """`send` belongs to the front's loop, which `serve` gives."""
         self._status, self._send = status, send
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._said = threading.Condition()
-        self._answers = 0
+        self._revision = ""
+        """Of the change that is on its way, if it is a reload."""
+        self._waiting: dict[asyncio.Future[None], tuple[Change, str]] = {}
+        """Who waits for the end of a change."""
 
     def serve(self, loop: asyncio.AbstractEventLoop) -> None:
         """Takes commands from now on."""
@@ -40,42 +41,45 @@ class Sleeping:
         for."""
         if self._loop is None or not self._status.started or not self._status.engine_alive or self._status.draining:
             raise NotNow(f"the engine does not serve (warm-up: {self._status.state})")
-        asked = asyncio.run_coroutine_threadsafe(self._ask(what, revision), self._loop)
-        number = await asyncio.wrap_future(asked)
-        return await asyncio.to_thread(self._wait, number, min(wait, MOST_WAIT_SECONDS))
+        asked = self._ask(what, revision if what is Change.Reload else "", min(wait, MOST_WAIT_SECONDS))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, self._loop))
 
     def heard(self, residence: Residence) -> None:
         """The engine has obeyed or refused a command, or has fallen asleep or woken by itself."""
         status = self._status
         status.residence = residence
-        done = {
-            Change.Sleep: bool(residence.problem),
-            Change.Wake: not residence.asleep or bool(residence.problem),
-            Change.Reload: True,
-            None: False,
-        }
-        if done[status.change]:
-            # An engine that could not wake or reload is as it was: asleep by command, it still keeps requests away.
+        if status.change is None or _obeyed(status.change, self._revision, residence):
+            # Asleep by command it keeps requests away: also where it could not wake, and again after new weights.
             status.change = Change.Sleep if residence.asleep and not residence.idle else None
-        with self._said:
-            self._answers += 1
-            self._said.notify_all()
+        for waiting, asked in self._waiting.items():
+            if _obeyed(*asked, residence) and not waiting.done():
+                waiting.set_result(None)
 
-    async def _ask(self, what: Change, revision: str) -> int:
+    async def _ask(self, what: Change, revision: str, wait: float) -> bool:
         status = self._status
-        if status.change in (Change.Wake, Change.Reload) and status.change is not what:
+        if status.change in (Change.Wake, Change.Reload) and (what, revision) != (status.change, self._revision):
             raise NotNow(f"the engine is {status.sleep_state}")
-        status.change = what
-        with self._said:
-            number = self._answers
+        status.change, self._revision = what, revision
         commands: dict[Change, Command] = {
             Change.Sleep: Sleep(),
             Change.Wake: Wake(),
             Change.Reload: Reload(revision),
         }
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting[waiting] = what, revision
         self._send(commands[what])
-        return number
+        try:
+            return bool((await asyncio.wait((waiting,), timeout=wait))[0])
+        finally:
+            del self._waiting[waiting]
 
-    def _wait(self, number: int, seconds: float) -> bool:
-        with self._said:
-            return self._said.wait_for(lambda: self._answers > number, seconds)
+
+def _obeyed(what: Change, revision: str, said: Residence) -> bool:
+    """Whether the engine has done or refused that, by what it said last."""
+    match what:
+        case Change.Sleep:
+            return bool(said.problem) or (said.asleep and not said.idle)
+        case Change.Wake:
+            return bool(said.problem) or not said.asleep
+        case Change.Reload:
+            return revision in (said.revision, said.refused)

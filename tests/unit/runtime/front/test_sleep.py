@@ -1,12 +1,21 @@
 """POST /sleep, /wake and /reload, and what requests get meanwhile."""
 
+import asyncio
 import concurrent.futures
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 import pytest
+from starlette.testclient import TestClient
+
+from graphpod_runtime.front.access.api_key import ApiKey
+from graphpod_runtime.front.health import admin_app
+from graphpod_runtime.front.requests.sleeping import NotNow, Sleeping
+from graphpod_runtime.front.status import Change
+from graphpod_runtime.wire.messages import Command, Reload, Residence, Sleep
 
 from .conftest import WAIT_SECONDS, Front, start_front
 
@@ -55,7 +64,8 @@ def test_asleep_by_command_it_refuses_requests_until_it_is_woken(sleeping: tuple
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "asleep")
     assert int(refused.headers["retry-after"]) >= 1
     assert front.metric("graphpod_asleep") == 1
-    assert order(front, "/sleep?wait=0").status_code in (200, 202)
+    again = order(front, "/sleep")
+    assert (again.status_code, again.json()) == (200, asleep.json())
 
     assert order(front, "/wake").json()["state"] == "Awake"
     assert front.get("/readyz").status_code == 200
@@ -97,6 +107,60 @@ def test_new_weights_have_the_name_that_was_given_and_refused_ones_change_nothin
     assert front.post("/v1/completions", ASK).status_code == 200
 
 
+def test_asleep_by_command_it_sleeps_again_after_new_weights_and_keeps_requests_away(
+    sleeping: tuple[Front, Path],
+) -> None:
+    front, _ = sleeping
+    order(front, "/sleep")
+    assert order(front, "/reload?revision=r3").json()["modelRevision"] == "r3"
+    front.eventually("it is asleep again", lambda: front.get("/readyz").text == "Asleep\n")
+    assert front.post("/v1/completions", ASK).json()["error"]["code"] == "asleep"
+    assert order(front, "/wake").json()["state"] == "Awake"
+
+
+async def test_only_the_end_of_what_was_asked_for_is_its_end() -> None:
+    status = SimpleNamespace(started=True, engine_alive=True, draining=False, change=None, sleep_state="Reloading")
+    sent, arrived = list[Command](), asyncio.Event()
+
+    def send(command: Command) -> None:
+        sent.append(command)
+        arrived.set()
+
+    sleeping = Sleeping(status, send)  # type: ignore[arg-type]
+    sleeping.serve(asyncio.get_running_loop())
+    asked = asyncio.create_task(sleeping.change(Change.Reload, "r2", WAIT_SECONDS))
+    await arrived.wait()
+    sleeping.heard(Residence(asleep=True, idle=True, revision="r1"))  # it fell asleep before it read the command
+    assert status.change is Change.Reload
+    with pytest.raises(NotNow):
+        await sleeping.change(Change.Reload, "r3")
+    sleeping.heard(Residence(revision="r2"))
+    assert await asked
+    assert status.change is None
+    assert not await sleeping.change(Change.Sleep, wait=0.0)
+    assert sent == [Reload("r2"), Sleep()]
+
+
+def test_who_has_no_key_of_the_api_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("secret\n")
+    asked: list[Change] = []
+
+    class Asked:
+        async def change(self, what: Change, revision: str, wait: float) -> bool:
+            asked.append(what)
+            return False
+
+    status = SimpleNamespace(sleep=dict)
+    key = ApiKey(tmp_path / "key")
+    client = TestClient(admin_app(status, None, None, Asked(), key))  # type: ignore[arg-type]
+    for headers in ({}, {"authorization": "Bearer wrong"}):
+        assert [client.post(f"/{change}?revision=r", headers=headers).status_code for change in Change] == [401] * 3
+    assert asked == []
+    right = {"authorization": "Bearer secret"}
+    assert [client.post(f"/{change}?revision=r", headers=right).status_code for change in Change] == [202] * 3
+    assert asked == list(Change)
+
+
 def test_an_engine_without_the_feature_refuses_and_serves_on(front: Front) -> None:
     refused = order(front, "/sleep")
     assert refused.status_code == 409
@@ -105,6 +169,8 @@ def test_an_engine_without_the_feature_refuses_and_serves_on(front: Front) -> No
     assert front.post("/v1/completions", ASK).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/reload", f"/reload?revision={'r' * 254}", "/sleep?wait=soon"])
+@pytest.mark.parametrize(
+    "path", ["/reload", f"/reload?revision={'r' * 254}", "/reload?revision=a%0Ab", "/sleep?wait=soon"]
+)
 def test_what_cannot_be_asked_for_is_named(front: Front, path: str) -> None:
     assert order(front, path).status_code == 400
