@@ -147,6 +147,19 @@ SERVICES = Section(
             (Query(f"sum by (result) ({_rate(f'graphpod_operator_warmup_reads_total{{{_HERE}}}')})", "{{result}}"),),
         ),
         Panel(
+            "Orders about weights, by order and result",
+            "The operator sends a pod one order for each change of graphpod.dev/sleep or graphpod.dev/reload, and again "
+            "after 10 s to 10 min where the pod could not obey.",
+            Kind.Lines,
+            Unit.PerSecond,
+            (
+                Query(
+                    f"sum by (order, result) ({_rate(f'graphpod_operator_weights_orders_total{{{_HERE}}}')})",
+                    "{{order}} {{result}}",
+                ),
+            ),
+        ),
+        Panel(
             "Policies that became weaker than planned",
             "Times since the operator started: the phase, its planned policy, and the effective one. Good: none.",
             Kind.Bars,

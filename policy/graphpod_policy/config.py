@@ -95,6 +95,7 @@ class FeatureConfig:
     deterministic: bool = False
     sleep: bool = False
     sleep_after_seconds: int | None = None
+    reload: bool = False
     role: Role = Role.Both
 
     @property

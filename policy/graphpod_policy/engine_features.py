@@ -136,6 +136,7 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature("whole-model compile", "spec.engine.fullCompile", False, lambda f: f.full_compile),
     Feature("sleep", "spec.engine.sleep", True, lambda f: f.sleep),
+    Feature("new weights in place", "spec.engine.reload", True, lambda f: f.reload),
     Feature("data-parallel attention", "spec.parallelism.data", False, lambda f: f.data > 1 and f.data),
     Feature(
         "expert parallelism",

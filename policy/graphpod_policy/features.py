@@ -71,6 +71,8 @@ class Features:
     """Weights and cache can leave the device and come back to their addresses."""
     sleep_after_seconds: int | None = None
     """Without requests, until they do so by themselves; None: on command only."""
+    reload: bool = False
+    """Weights of the model's folder may take the place of those that were read at the start."""
     role: Role = Role.Both
 
     @property

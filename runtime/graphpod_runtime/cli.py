@@ -163,6 +163,11 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
             metavar="SECONDS",
             help="they leave after a time without requests, and the next request brings them back; default: never",
         ),
+        group.add_argument(
+            "--reload",
+            action="store_true",
+            help="POST /reload of the admin port reads new weights of the same shape from the model's folder",
+        ),
     )
     options = parser.parse_args(arguments)
     if options.config is not None:

@@ -134,7 +134,7 @@ def test_it_stays_asleep_where_others_have_taken_the_memory(started: Callable[..
 
 
 def test_new_weights_come_into_their_places(started: Callable[..., Runner], wide_folder: Path) -> None:
-    runner = started(folder=wide_folder, sleep=True, dtype="bfloat16", kv_cache_bytes=KV_BYTES)
+    runner = started(folder=wide_folder, sleep=True, reload=True, dtype="bfloat16", kv_cache_bytes=KV_BYTES)
     before = generate(runner, PROMPTS, 12)
     sleeper_of(runner).reload(nothing)
     assert generate(runner, PROMPTS, 12) == before

@@ -362,13 +362,19 @@ class Engine(ApiModel):
     sleep: Boolean = Field(
         False,
         description="Weights and KV cache can leave the device, and come back to the same addresses: by sleepAfter, or "
-        "by POST /sleep and /wake of a pod's admin port. Default: false.",
+        "while the annotation graphpod.dev/sleep is true. Default: false.",
     )
     sleep_after: Annotated[Duration, lasting("1s", "168h")] | None = Field(
         None,
         description="Time without requests (90s, 10m) after which a pod's weights and KV cache leave the device, in "
         "whole seconds. The pod stays Ready; its next request waits until they are back. Needs sleep: true. Default: "
         "never.",
+    )
+    reload: Boolean = Field(
+        False,
+        description="New weights of the same shape may take the place of those that pods serve, without a restart: "
+        "those in the folder of spec.model.uri (pvc://), when the annotation graphpod.dev/reload changes. Default: "
+        "false.",
     )
     speculative: Speculative | None = Field(None, description="Speculative decoding. Default: off.")
     host_cache: HostCache | None = Field(

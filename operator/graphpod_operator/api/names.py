@@ -25,6 +25,8 @@ REVISION_ANNOTATION = "graphpod.dev/revision"
 """Of a Deployment: the rendering it was made from."""
 PAUSED_ANNOTATION = "graphpod.dev/paused"
 ADOPT_ANNOTATION = "graphpod.dev/adopt"
+SLEEP_ANNOTATION = "graphpod.dev/sleep"
+RELOAD_ANNOTATION = "graphpod.dev/reload"
 CAPTURE_FAILURES_ANNOTATION = "graphpod.dev/capture-deaths"
 ENGINE_TYPE = ("llm-d.ai/engine-type", "graphpod")
 """The label by which an endpoint picker of the Gateway API Inference Extension chooses whose metrics a pod has."""

@@ -197,11 +197,36 @@ class ModelStatus(StatusModel):
     )
 
 
+class PodWeightsStatus(StatusModel):
+    """Where the weights of one pod are."""
+
+    name: Annotated[str, Field(max_length=253)] = Field(description="Name of the pod.")
+    state: Word = Field(description="Awake, FallingAsleep, Asleep, Waking or Reloading.")
+    revision: Annotated[str, Field(max_length=253)] | None = Field(
+        None,
+        description="Value of the annotation graphpod.dev/reload whose weights it serves. Absent before the first.",
+    )
+
+
+class WeightsStatus(StatusModel):
+    """Weights that sleep, or that were replaced in place."""
+
+    asleep: Word = Field(description="Pods that sleep until they are woken over pods that have proved their graphs.")
+    freed_bytes: Count = Field(description="Bytes that the sleeping pods have freed on their devices.")
+    pods: tuple[PodWeightsStatus, ...] = Field(
+        (),
+        max_length=64,
+        description="The pods, by name.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+
+
 class ServicePhase(StrEnum):
     """How it stands, in one word."""
 
     Refused = "Refused"
     Suspended = "Suspended"
+    Sleeping = "Sleeping"
     Downloading = "Downloading"
     Starting = "Starting"
     Stalled = "Stalled"
@@ -264,5 +289,10 @@ class Status(StatusModel):
     )
     engine: EngineStatus | None = Field(
         None, description="What the pods serve: context, batch and KV cache. Absent until the warm-up of one has ended."
+    )
+    weights: WeightsStatus | None = Field(
+        None,
+        description="Weights that sleep or were replaced in place. Absent without the annotations graphpod.dev/sleep "
+        "and graphpod.dev/reload, unless a pod sleeps.",
     )
     last_failure: Failure | None = Field(None, description="The last unresolved failure of a pod.")

@@ -52,13 +52,15 @@ class DeploymentRollout:
     """Whether progressDeadlineSeconds passed without a pod that got created or Ready."""
     asked: int = 1
     """Pods that it is to have, whoever decided so."""
+    complete: bool = False
+    """Whether its latest rollout ended well, whatever became of its pods since."""
 
     @classmethod
     def of(cls, raw: Raw) -> DeploymentRollout:
         """The report in a Deployment's status."""
         status = raw.get("status") or {}
         conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
-        failure = conditions.get("ReplicaFailure", {})
+        failure, progress = conditions.get("ReplicaFailure", {}), conditions.get("Progressing", {}).get("reason")
         return cls(
             observed=status.get("observedGeneration", 0) >= raw["metadata"].get("generation", 1),
             replicas=status.get("replicas", 0),
@@ -66,8 +68,9 @@ class DeploymentRollout:
             ready=status.get("readyReplicas", 0),
             available=status.get("availableReplicas", 0),
             refused=failure.get("message", "") if failure.get("status") == "True" else None,
-            overdue=conditions.get("Progressing", {}).get("reason") == "ProgressDeadlineExceeded",
+            overdue=progress == "ProgressDeadlineExceeded",
             asked=ReplicasClaim.of(raw).replicas,
+            complete=progress == "NewReplicaSetAvailable",
         )
 
 

@@ -9,7 +9,13 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from graphpod_operator.api.graph import MAX_SIZES
-from graphpod_operator.api.names import ADOPT_ANNOTATION, PAUSED_ANNOTATION, QUEUE_LABEL
+from graphpod_operator.api.names import (
+    ADOPT_ANNOTATION,
+    PAUSED_ANNOTATION,
+    QUEUE_LABEL,
+    RELOAD_ANNOTATION,
+    SLEEP_ANNOTATION,
+)
 from graphpod_operator.api.status import MESSAGE_MAX
 from graphpod_operator.cache.key import Key
 from graphpod_operator.kube import bounds
@@ -17,6 +23,8 @@ from graphpod_operator.kube.cluster import Raw
 
 ADOPT_MAX = 253
 """Characters of the annotation graphpod.dev/adopt that count: an annotation of the Deployment repeats them."""
+ANNOTATION_MAX = 253
+"""Characters of graphpod.dev/sleep and graphpod.dev/reload that can be obeyed: pods and status repeat them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,10 @@ class Service:
     """The Kueue queue that its pods wait in."""
     adopt: str | None = None
     """The revision that its user takes over from this operator."""
+    sleep: str | None = None
+    """The annotation graphpod.dev/sleep."""
+    reload: str | None = None
+    """The annotation graphpod.dev/reload. Of both one character more than can be obeyed is kept."""
     breach: str | None = None
     """Which bound it breaks; its spec was not read then."""
 
@@ -56,6 +68,8 @@ class Service:
             paused=annotations.get(PAUSED_ANNOTATION) == "true",
             queue=labels.get(QUEUE_LABEL),
             adopt=adopt[:ADOPT_MAX] if (adopt := annotations.get(ADOPT_ANNOTATION)) is not None else None,
+            sleep=_short(annotations.get(SLEEP_ANNOTATION)),
+            reload=_short(annotations.get(RELOAD_ANNOTATION)),
             breach=breach,
         )
 
@@ -68,6 +82,10 @@ class Service:
     def asks_as(self, other: Service) -> bool:
         """Whether its user asks for the same as in `other`: all but version and status, which is ours, are equal."""
         return replace(self, version=other.version, status=other.status) == other
+
+
+def _short(value: str | None) -> str | None:
+    return None if value is None else value[: ANNOTATION_MAX + 1]
 
 
 class _Condition(msgspec.Struct, frozen=True):

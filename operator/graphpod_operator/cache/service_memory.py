@@ -32,6 +32,17 @@ class RecoverySought:
     rebuilt: Child | None
 
 
+@dataclass(frozen=True, slots=True)
+class WeightsOrdered:
+    """An order to the container of a pod: what, when, how often in a row, and why it did not arrive."""
+
+    what: tuple[str, str]
+    """The command and the revision."""
+    at: float
+    times: int = 1
+    failure: str = ""
+
+
 @dataclass(slots=True)
 class ServiceMemory:
     """What is remembered of the service of one uid. Times are seconds of a clock that only goes forward."""
@@ -58,6 +69,8 @@ class ServiceMemory:
     """That was looked at last."""
     generation_seen: float | None = None
     """When it was looked at first, until the service is Ready; None, too, where an earlier operator had seen it."""
+    ordered: dict[str, WeightsOrdered] = field(default_factory=dict)
+    """The last order about its weights that each container got."""
     status_written: float = float("-inf")
     """When its status was written last."""
     status_said: tuple[str, str] | None = None

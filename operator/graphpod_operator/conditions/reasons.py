@@ -18,10 +18,14 @@ from graphpod_operator.conditions.reason_table import (
     model_available,
     optional_kinds,
     ready,
+    weights_place,
     workload_available,
 )
 
-TABLES = (accepted, model_available, downloads, workload_available, graphs_captured, ready, optional_kinds, event_only)
+TABLES = (
+    *(accepted, model_available, downloads, workload_available, weights_place, graphs_captured, ready),
+    *(optional_kinds, event_only),
+)
 _ROWS: dict[str, ReasonRow] = {name: row for table in TABLES for name, row in table.ROWS.items()}
 
 
@@ -77,10 +81,19 @@ class Reason(Enum):
     DownloadServerError = auto()
     DownloadSecretNotForHost = auto()
     DownloadHostNotAllowed = auto()
+    # ModelAvailable, while weights are replaced in place
+    Reloaded = auto()
+    Reloading = auto()
+    ReloadPending = auto()
+    ReloadRefused = auto()
     # WorkloadAvailable
     Available = auto()
     Starting = auto()
     Suspended = auto()
+    Sleeping = auto()
+    FallingAsleep = auto()
+    Waking = auto()
+    WakeRefused = auto()
     Unschedulable = auto()
     QueuedByKueue = auto()
     SchedulingGated = auto()
@@ -149,6 +162,10 @@ class Reason(Enum):
     NewPolicy = auto()
     RulesRefuse = auto()
     NewEngine = auto()
+    # Asleep
+    Asleep = auto()
+    SleepPending = auto()
+    SleepRefused = auto()
     # conditions about optional kinds
     KindNotServed = auto()
     KindNotGranted = auto()
@@ -171,6 +188,7 @@ class Reason(Enum):
     Autoscaled = auto()
     AutoscalerPending = auto()
     AutoscalerIdle = auto()
+    AutoscalerHeld = auto()
     # an event alone
     PutBack = auto()
     Contested = auto()

@@ -21,6 +21,7 @@ class ConditionType(StrEnum):
     MonitorReady = "MonitorReady"
     ScalingReady = "ScalingReady"
     RouteReady = "RouteReady"
+    Asleep = "Asleep"
     Reconciling = "Reconciling"
     Stalled = "Stalled"
 
@@ -45,6 +46,8 @@ MEANING: dict[ConditionType, str] = {
     "autoscaler can scale them.",
     ConditionType.RouteReady: "Present only while spec.networking.route is set: every gateway that it names accepts "
     "the route, and the operator's NetworkPolicy admits its namespace. Ready does not wait for it.",
+    ConditionType.Asleep: "Present only while the annotation graphpod.dev/sleep asks for it: every pod sleeps until "
+    "it is woken, so no pod is ready, and Ready is False.",
     ConditionType.Reconciling: "Present only while True: the operator or the pods are still working towards Ready. "
     "Its reason is Progressing.",
     ConditionType.Stalled: "Present only while True: the service cannot become Ready without a change. "
@@ -60,5 +63,10 @@ ROOTS = (
 """The conditions Ready is made of."""
 UPDATES = (ConditionType.PolicyUpdateAvailable, ConditionType.EngineUpdateAvailable)
 """What a newer operator offers a service."""
-WHILE_ASKED = (ConditionType.MonitorReady, ConditionType.ScalingReady, ConditionType.RouteReady)
-"""Conditions about children that a spec requests: present only while it does."""
+WHILE_ASKED = (
+    ConditionType.MonitorReady,
+    ConditionType.ScalingReady,
+    ConditionType.RouteReady,
+    ConditionType.Asleep,
+)
+"""Conditions about what a spec or an annotation requests: present only while it does."""

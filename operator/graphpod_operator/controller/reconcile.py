@@ -22,6 +22,7 @@ from graphpod_operator.cache.service_memory import ServiceMemories, ServiceMemor
 from graphpod_operator.cache.store import Store
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ConditionType
+from graphpod_operator.controller.weights_sender import WeightsSender
 from graphpod_operator.events.recorder import EventRecorder
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.intent.asked_downloads import downloads
@@ -79,6 +80,7 @@ class Reconciler:
         installed: Installation,
         advisor: LadderAdvisor,
         downloads: DownloadProgress,
+        weights: WeightsSender,
     ) -> None:
         self._cluster = cluster
         self._store = store
@@ -91,6 +93,7 @@ class Reconciler:
         self._applier = Applier(cluster, store, meters, clock, kinds, self._events, put_backs)
         self._collector = GarbageCollector(cluster, store, clock, self._applier)
         self._observer = Observer(warmups, store, meters, advisor, downloads)
+        self._weights_sender = weights
         self._claims = Claims(cluster, clock)
         self._downloads = DownloadWriter(cluster, store, self._claims, installed.access)
         self._writer = StatusWriter(cluster, store, clock, self._events, put_backs, meters)
@@ -153,6 +156,9 @@ class Reconciler:
         weights = outcome.weights if isinstance(outcome, Desired) else None
         fetching = [one.pod for one in weights.downloads if one.pod is not None] if weights is not None else []
         seen = await self._observer.observe(key, done.held_up, reread, config_hash, fetching)
+        ordering: float | None = None
+        if isinstance(outcome, Desired) and stopped is None and not found.paused:
+            seen, ordering = await self._weights_sender.carry_out(found, outcome, seen, memory)
         # a pod that served before this operator began is heard first, lest a restart make its service look unproved
         unheard = any(_is_unheard(found, pod, seen.readings.get(pod.uid)) for pod in seen.pods)
         now = self._clock.timestamp()
@@ -163,7 +169,7 @@ class Reconciler:
             raise HeldUp(failure, held_back) from failure  # by any other pause it would be tried at each look
         blocked = BLOCKED_SECONDS.get(stopped.reason) if stopped is not None else None
         downloading = POLL_SECONDS if weights is not None and weights.missing is not None else None
-        pauses = (held_back, blocked, again, done.again, prepared, polled, downloading, seen.look_again)
+        pauses = (held_back, blocked, again, done.again, prepared, polled, downloading, seen.look_again, ordering)
         pause = min((pause for pause in pauses if pause is not None), default=None)
         await self._tidy(key.namespace)
         if done.held_up:

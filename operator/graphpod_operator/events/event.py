@@ -43,7 +43,7 @@ def transitions(before: Mapping[str, Any], after: Status) -> tuple[Event, ...]:
 def _notice(condition: Condition) -> Notice | None:
     """Ready repeats the reason of another condition, except its own."""
     reason = Reason[condition.reason]
-    reported_here = condition.type in ROOTS or reason.row.types == (ConditionType.Ready,)
+    reported_here = condition.type in (*ROOTS, ConditionType.Asleep) or reason.row.types == (ConditionType.Ready,)
     return reason.row.notice if reported_here else None
 
 

@@ -71,6 +71,7 @@ def features(spec: Spec) -> Features:
         deterministic=engine.deterministic,
         sleep=engine.sleep,
         sleep_after_seconds=None if engine.sleep_after is None else math.ceil(duration.seconds(engine.sleep_after)),
+        reload=engine.reload,
         role=spec.role,
     )
 

@@ -23,6 +23,7 @@ import aiohttp
 from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.store import Store
 from graphpod_operator.controller.reconcile import HeldUp, Reconciler
+from graphpod_operator.controller.weights_sender import WeightsSender
 from graphpod_operator.handlers.kopf_operator import NOTHING, Serving, operate
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.client import KubernetesCluster, KubernetesDiscovery, KubernetesLeases, KubernetesWatches
@@ -155,6 +156,7 @@ async def run(settings: Settings) -> None:
             settings.installed,
             advisor,
             DownloadProgress(admin_port, clock),
+            WeightsSender(admin_port, warmups, clock, meters),
         )
         resync = Relist(cluster, informer, settings.namespaces, kinds, done=reread)
         follower = ChildWatches(

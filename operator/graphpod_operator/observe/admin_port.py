@@ -19,6 +19,10 @@ DEFAULT_URL = "http://{ip}:8001"
 TIMEOUT = 2.0
 """Seconds one read may take."""
 MAX_BYTES = 64 * 1024
+TAKEN = (200, 202, 409)
+"""Answers to an order: it is done, it will be, or the engine refuses it and says why on `/warmup`."""
+SAID_BYTES = 200
+"""Of the answer to an order that was not taken, for a message."""
 METRICS_BYTES = 1024 * 1024
 """Of `/metrics`; an engine with the longest ladders writes 200 KiB."""
 
@@ -49,12 +53,30 @@ class HttpAdminPort:
         """The body of `/metrics`: at most 1 MiB, as above."""
         return await self._get(pod, "/metrics", METRICS_BYTES)
 
+    async def order(self, pod: Pod, path: str) -> None:
+        """A POST that the engine takes or refuses; `/warmup` reports what becomes of it. Raises Unreachable where it
+        did neither.
+        """
+        url, status, body = await self._answer(pod, "POST", path, MAX_BYTES)
+        if status not in TAKEN:
+            said = body[:SAID_BYTES].decode(errors="replace").strip()
+            raise Unreachable(f"pod {pod.name}: POST {url} answered {status}: {said}")
+
     async def _get(self, pod: Pod, path: str, most: int) -> bytes:
+        url, status, body = await self._answer(pod, "GET", path, most)
+        if status != 200:
+            raise Unreachable(f"pod {pod.name}: {url} answered {status}; {_logs(pod)}")
+        if len(body) > most:
+            raise Unreachable(f"pod {pod.name}: {url} answered more than {most} bytes; {_logs(pod)}")
+        return body
+
+    async def _answer(self, pod: Pod, method: str, path: str, most: int) -> tuple[str, int, bytes]:
+        """The URL that was asked, the status, and the body up to one byte more than `most`."""
         ip = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
         url = self._url.format(ip=ip, namespace=pod.namespace, name=pod.name) + path
         timeout = aiohttp.ClientTimeout(total=TIMEOUT)
         try:
-            async with self._session.get(url, timeout=timeout, allow_redirects=False) as response:
+            async with self._session.request(method, url, timeout=timeout, allow_redirects=False) as response:
                 body = await response.content.read(most + 1)
                 while len(body) <= most and (more := await response.content.read(most + 1 - len(body))):
                     body += more
@@ -63,11 +85,7 @@ class HttpAdminPort:
             raise Unreachable(f"pod {pod.name}: no answer within {TIMEOUT:g} s from {url}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(f"pod {pod.name}: no answer from {url}: {_cause(error)}") from error
-        if status != 200:
-            raise Unreachable(f"pod {pod.name}: {url} answered {status}; {_logs(pod)}")
-        if len(body) > most:
-            raise Unreachable(f"pod {pod.name}: {url} answered more than {most} bytes; {_logs(pod)}")
-        return body
+        return url, status, body
 
 
 def _logs(pod: Pod) -> str:

@@ -40,7 +40,14 @@ class Observed:
     progress: Mapping[str, FetchReport] = field(default_factory=dict)
     """What the pods of its downloads report, by pod uid."""
     look_again: float | None = None
-    """Seconds until the pods are read again to see whether a Prometheus scrapes them; None: they are not."""
+    """Seconds until the pods are read again to see whether a Prometheus scrapes them, or where their weights are; None:
+    they are not."""
+    unsent: Mapping[str, str] = field(default_factory=dict)
+    """Why an order about its weights did not reach a pod, by pod uid."""
+
+
+def _soonest(*pauses: float | None) -> float | None:
+    return min((one for one in pauses if one is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,5 +102,8 @@ class Observer:
             held_up={kind: str(error) for kind, error in held_up.items()},
             advice=self.advisor.standing(service, config_hash) if service is not None else None,
             progress=progress,
-            look_again=self.warmups.scrape_pause(self.store.pods(key)) if scrapes else None,
+            look_again=_soonest(
+                self.warmups.scrape_pause(self.store.pods(key)) if scrapes else None,
+                self.warmups.weights_pause(self.store.pods(key)),
+            ),
         )

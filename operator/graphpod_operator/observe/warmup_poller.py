@@ -37,6 +37,10 @@ SLOW_POLL_SECONDS = 8.0
 """The same once an admin port did not answer for a while: with the read itself 10 s, within which status agrees."""
 SLOW_AFTER = 15
 """Misses in a row that are a while."""
+WEIGHTS_POLL_SECONDS = 0.5
+WEIGHTS_POLL_MOST = 30.0
+"""Between two reads of a pod whose weights are on their way, or that was sent an order about them: doubled each time, up
+to the second number. Open requests end first, so that may take as long as an answer does."""
 SCRAPE_POLL_SECONDS = 30.0
 SCRAPE_POLL_MOST = 300.0
 """Between two reads of a pod whose warm-up has ended, while no Prometheus is known to scrape its service: doubled each
@@ -89,6 +93,14 @@ class _Asked:
     """When it is read again to see whether a Prometheus scrapes it."""
     looks: int = 0
     """Reads since its warm-up ended."""
+    ready: bool = False
+    """Whether its pod was, at the last look."""
+    weights_at: float | None = None
+    """When it is read again for its weights; None: they stay where they are."""
+    weights_reads: int = 0
+    """Such reads in a row."""
+    is_stale: bool = False
+    """The read under way began before the last order."""
 
     @property
     def has_ended(self) -> bool:
@@ -113,7 +125,30 @@ class _Asked:
             misses = self.answer.misses + 1 if isinstance(self.answer, NoReading) else 1
             self.missing_since = now if misses == 1 else self.missing_since
             answer = replace(answer, misses=misses, seconds=now - self.missing_since)
-        self.answer = answer
+        elif answer.weights_stay and not self.is_stale:
+            self.weights_at, self.weights_reads = None, 0
+        elif self.weights_at is None:
+            self.follow(now)
+        self.answer, self.is_stale = answer, False
+
+    def follow(self, now: float) -> None:
+        """Its weights are on their way, or may be: it is read again soon, and later each time."""
+        self.weights_at = now + min(WEIGHTS_POLL_SECONDS * 2**self.weights_reads, WEIGHTS_POLL_MOST)
+        self.weights_reads = min(self.weights_reads + 1, 8)
+
+    def moves(self, pod: Pod, now: float) -> bool:
+        """Whether it is to be read for its weights: their time has come, or its pod is ready where they were away, or
+        not ready any more.
+        """
+        turned, self.ready = pod.ready != self.ready, pod.ready
+        if not isinstance(self.answer, Reading) or not self.has_ended:
+            return False
+        if turned and self.weights_at is None and not (pod.ready and self.answer.serves):
+            self.weights_at = now
+        if self.weights_at is None or self.weights_at > now:
+            return False
+        self.follow(now)
+        return True
 
     def begin(self, read: asyncio.Task[Answer], now: float) -> None:
         """A read begins. The next look for a scrape comes later, whatever becomes of this one."""
@@ -164,6 +199,18 @@ class Warmups:
             return None
         return max(0.0, min(one.look_again for one in ended) - self._clock())
 
+    def ordered(self, uid: str) -> None:
+        """The pod was sent an order about its weights."""
+        if (asked := self._pods.get(uid)) is not None:
+            asked.is_stale, asked.weights_reads = asked.read is not None, 0
+            asked.follow(self._clock())
+
+    def weights_pause(self, pods: Iterable[Pod]) -> float | None:
+        """Seconds until a pod is read again for its weights; None while they stay."""
+        known = (self._pods.get(pod.uid) for pod in pods if answers(pod))
+        due = [one.weights_at for one in known if one is not None and one.weights_at is not None]
+        return max(0.0, min(due) - self._clock()) if due else None
+
     def forget(self, uid: str) -> None:
         """The pod is gone."""
         self._pods.pop(uid, None)
@@ -172,7 +219,8 @@ class Warmups:
         """Ask the pod, unless its warm-up has ended or a read of it is still to be taken in."""
         asked = self._pods.get(pod.uid)
         if asked is None or asked.container != pod.container:
-            asked = self._pods[pod.uid] = _Asked(pod.container)
+            asked = self._pods[pod.uid] = _Asked(pod.container, ready=pod.ready)
+        again = asked.moves(pod, self._clock()) or again
         if asked.read is None and (again or not asked.has_ended):
             slots = self._doubtful if isinstance(asked.answer, NoReading) else self._slots
             asked.begin(asyncio.create_task(self._ask(pod, slots)), self._clock())

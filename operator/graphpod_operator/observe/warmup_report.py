@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from graphpod_operator.api.base import Boolean, Integer
+from graphpod_operator.plan.weights_orders import ASLEEP, AWAKE, STANDING
 from graphpod_operator.telemetry.label_values import Missing
 from graphpod_policy import Backend, Outcome, Phase, Policy, Stage
 from graphpod_policy.resolution.resolve import candidates
@@ -128,6 +129,17 @@ class ScrapesRead(EngineValue):
         return self.last_seconds_ago is not None and self.last_seconds_ago <= FRESH_SECONDS
 
 
+class SleepRead(EngineValue):
+    """Where the pod's weights are, and what became of the last command about them."""
+
+    state: Word
+    idle: Boolean = False
+    freed_bytes: Amount = 0
+    model_revision: Word = ""
+    refused: Word | None = None
+    problem: str | None = None
+
+
 class Reading(EngineValue):
     """One answer of `/warmup`."""
 
@@ -145,6 +157,18 @@ class Reading(EngineValue):
     failure: FailureRead | None = None
     scrapes: ScrapesRead | None = None
     """None: the engine is too old to report it."""
+    sleep: SleepRead | None = None
+    """None as above."""
+
+    @property
+    def weights_stay(self) -> bool:
+        """Whether its weights are where they are to be, as far as the pod knows."""
+        return self.sleep is None or self.sleep.state in STANDING
+
+    @property
+    def serves(self) -> bool:
+        """Whether a request gets an answer: one that sleeps for want of requests wakes by it."""
+        return self.sleep is None or self.sleep.state == AWAKE or (self.sleep.state == ASLEEP and self.sleep.idle)
 
     @model_validator(mode="after")
     def _can_be(self) -> Self:

@@ -224,7 +224,7 @@ def _desired(
     deaths: str | None,
 ) -> Desired:
     """The children around a rendering, which is the pinned one or a weaker form of it."""
-    budget = (DesiredChild.of(Resource.PodDisruptionBudget, disruption_budget(owner, given.failed_start)),)
+    budget = (DesiredChild.of(Resource.PodDisruptionBudget, disruption_budget(owner, given.failed_start or given.asleep)),)
     file = EngineFile(rendering.engine, rendering.config_hash)
     policy, shut = _guarded(owner, given.absent)
     optional = tuple(_optional(owner))
@@ -245,7 +245,7 @@ def _desired(
             *(budget if scaling.fewest(owner.spec) >= FLOOR else ()),
             *policy,
             DesiredChild.of(Resource.Deployment, deployment(owner, rendering.workload, rendering.revision, deaths)),
-            *_autoscaler(owner),
+            *_autoscaler(owner, given.asleep),
             *(child for child in optional if child.resource not in given.absent),
         ),
         withheld=tuple(
@@ -254,6 +254,7 @@ def _desired(
             if child.resource in given.absent
         ),
         shut=shut,
+        asleep=given.asleep,
     )
 
 
@@ -277,15 +278,15 @@ def _optional(owner: Owner) -> Iterator[DesiredChild]:
         yield DesiredChild.of(Resource.HTTPRoute, http_route(owner, route))
 
 
-def _autoscaler(owner: Owner) -> Iterator[DesiredChild]:
+def _autoscaler(owner: Owner, held: bool) -> Iterator[DesiredChild]:
     """What decides on the number of pods; nothing while the spec does."""
     asked = owner.spec.autoscaling
     if asked is None or owner.spec.suspend:
         return
     if asked.provider is ScalingProvider.KEDA:
-        yield DesiredChild.of(Resource.ScaledObject, scaling.scaled_object(owner, asked))
+        yield DesiredChild.of(Resource.ScaledObject, scaling.scaled_object(owner, asked, held))
     else:
-        yield DesiredChild.of(Resource.HorizontalPodAutoscaler, scaling.horizontal_pod_autoscaler(owner, asked))
+        yield DesiredChild.of(Resource.HorizontalPodAutoscaler, scaling.horizontal_pod_autoscaler(owner, asked, held))
 
 
 def _without_keda(spec: Spec, absent: Absent, prometheus: str | None) -> Refused | None:

@@ -45,6 +45,8 @@ class Desired:
     can_weaken: bool = False
     steps_down: bool = False
     weights: Weights | None = None
+    asleep: bool = False
+    """Its pods are to sleep: an autoscaler keeps their number, and no budget protects them."""
 
     @property
     def mounts(self) -> str:

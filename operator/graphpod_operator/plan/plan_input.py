@@ -12,6 +12,7 @@ from graphpod_operator.cache.service import Service
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.absent_kinds import Absent
 from graphpod_operator.plan.downloads import WeightsSeen
+from graphpod_operator.plan.weights_orders import wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,11 @@ class PlanInput:
     def failed_start(self) -> bool:
         """Whether one of its pods has failed to start and goes on trying."""
         return any(pod.failed_start for pod in self.pods)
+
+    @property
+    def asleep(self) -> bool:
+        """Whether its pods are to sleep."""
+        return wish(self.found).sleeps
 
     @property
     def capture_failures(self) -> str | None:

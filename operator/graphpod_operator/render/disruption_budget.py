@@ -9,9 +9,10 @@ FLOOR = 2
 """Replicas from which on there is a budget: that of one pod would hold up a drain for ever, or mean nothing."""
 
 
-def disruption_budget(owner: Owner, failed_start: bool) -> Body:
-    """The budget of a service. A pod that has failed a start may be evicted whatever the others do: a capture that
-    fails again and again would hold up the drain of its node for ever. One that starts for the first time may not.
+def disruption_budget(owner: Owner, freely: bool) -> Body:
+    """The budget of a service. `freely`: pods that are not ready may be evicted whatever the others do. A pod that has
+    failed a start fails again and again, and pods that sleep are never ready: they would hold up the drain of a node for
+    ever. A pod that starts for the first time may not be evicted so.
     """
     return owner.child(
         Resource.PodDisruptionBudget,
@@ -19,6 +20,6 @@ def disruption_budget(owner: Owner, failed_start: bool) -> Body:
         spec={
             "maxUnavailable": 1,
             "selector": {"matchLabels": owner.selector},
-            "unhealthyPodEvictionPolicy": "AlwaysAllow" if failed_start else "IfHealthyBudget",
+            "unhealthyPodEvictionPolicy": "AlwaysAllow" if freely else "IfHealthyBudget",
         },
     )

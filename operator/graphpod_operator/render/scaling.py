@@ -14,6 +14,8 @@ from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render.owner import Body, Owner
 from graphpod_operator.render.pod_monitor import SERVICE_LABEL
 
+KEDA_PAUSED = "autoscaling.keda.sh/paused"
+"""KEDA's annotation of a ScaledObject that leaves the number of pods as it is."""
 METRICS: dict[ScalingMetric, str] = {
     ScalingMetric.RunningRequests: "graphpod_requests_running",
     ScalingMetric.WaitingRequests: "graphpod_requests_waiting",
@@ -43,8 +45,10 @@ def decided_by(spec: Spec) -> str:
     return f"{asked.provider} keeps {asked.min} to {asked.max} pods, {asked.target} {asked.metric} each"
 
 
-def horizontal_pod_autoscaler(owner: Owner, scaling: Autoscaling) -> Body:
-    """An autoscaler of Kubernetes' own: the metric is one of the pods, averaged over them."""
+def horizontal_pod_autoscaler(owner: Owner, scaling: Autoscaling, held: bool = False) -> Body:
+    """An autoscaler of Kubernetes' own: the metric is one of the pods, averaged over them. `held`: it keeps the number
+    of pods, within its bounds.
+    """
     average = {"type": "AverageValue", "averageValue": quantity.canonical(scaling.target)}
     metric = {"type": "Pods", "pods": {"metric": {"name": METRICS[scaling.metric]}, "target": average}}
     return owner.child(
@@ -55,12 +59,13 @@ def horizontal_pod_autoscaler(owner: Owner, scaling: Autoscaling) -> Body:
             "minReplicas": scaling.min,
             "maxReplicas": scaling.max,
             "metrics": [metric],
+            **({"behavior": dict.fromkeys(("scaleUp", "scaleDown"), {"selectPolicy": "Disabled"})} if held else {}),
         },
     )
 
 
-def scaled_object(owner: Owner, scaling: Autoscaling) -> Body:
-    """An autoscaler of KEDA: it asks Prometheus for the whole load, and divides it by the target."""
+def scaled_object(owner: Owner, scaling: Autoscaling, held: bool = False) -> Body:
+    """An autoscaler of KEDA: it asks Prometheus for the whole load, and divides it by the target. `held`: as above."""
     labels = {"namespace": owner.namespace, SERVICE_LABEL: owner.name}
     selector = ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
     asked = {
@@ -68,7 +73,7 @@ def scaled_object(owner: Owner, scaling: Autoscaling) -> Body:
         "query": f"sum({METRICS[scaling.metric]}{{{selector}}})",
         "threshold": f"{quantity.value(scaling.target).normalize():f}",
     }
-    return owner.child(
+    body = owner.child(
         Resource.ScaledObject,
         owner.name,
         spec={
@@ -78,6 +83,9 @@ def scaled_object(owner: Owner, scaling: Autoscaling) -> Body:
             "triggers": [{"type": "prometheus", "metadata": asked}],
         },
     )
+    if held:
+        body["metadata"]["annotations"] = {KEDA_PAUSED: "true"}
+    return body
 
 
 def _target(owner: Owner) -> Body:

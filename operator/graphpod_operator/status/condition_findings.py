@@ -15,9 +15,11 @@ from graphpod_operator.observe.replica_failure import refusal
 from graphpod_operator.observe.warmup_report import NoReading, Reading, State
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.refused import Refused
+from graphpod_operator.plan.weights_orders import wish
 from graphpod_operator.status.download_findings import find_download
 from graphpod_operator.status.finding import Finding
 from graphpod_operator.status.graph import is_weaker
+from graphpod_operator.status.weights_findings import find_away, find_reload, is_settled, weights_of
 from graphpod_operator.telemetry.label_values import Missing
 from graphpod_policy import Outcome, Plan
 
@@ -78,10 +80,16 @@ def root_findings(
     accepted = Finding(Reason.Accepted, "the spec has a plan and its objects are applied")
     if found.paused:
         accepted = Finding(Reason.Paused, "paused: the spec has a plan, and its objects stay as they are")
+    wanted, asked = wish(found), pods_asked(desired, seen)
+    weights, settled = weights_of(current, seen), is_settled(desired, seen)
+    model = _model(desired, current, seen, diagnosis)
+    if model.reason is Reason.Loaded:
+        model = find_reload(wanted, weights, asked, settled, seen) or model
+    away = find_away(wanted, weights, asked)
     return {
         ConditionType.Accepted: accepted,
-        ConditionType.ModelAvailable: _model(desired, current, seen, diagnosis),
-        ConditionType.WorkloadAvailable: _workload(desired, seen, current, diagnosis),
+        ConditionType.ModelAvailable: model,
+        ConditionType.WorkloadAvailable: _workload(desired, seen, current, diagnosis, away),
         ConditionType.GraphsCaptured: _graphs(desired, seen, current, diagnosis, now),
     }
 
@@ -118,12 +126,16 @@ def _states(current: tuple[Pod, ...], seen: Observed) -> set[State]:
     return {answer.state for answer in answers if isinstance(answer, Reading)}
 
 
-def _workload(desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosis: Diagnosis | None) -> Finding:
+def _workload(
+    desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosis: Diagnosis | None, away: Finding | None
+) -> Finding:
     rollout, asked = seen.rollout, pods_asked(desired, seen)
     if asked == 0:
         return Finding(Reason.Suspended, "the spec requests no pods")
     if (failed := _diagnosed(ConditionType.WorkloadAvailable, diagnosis)) is not None:
         return failed
+    if away is not None:
+        return away
     if rollout is None or not rollout.observed:
         return Finding(Reason.Starting, f"0 of {asked} pods of this spec serve{_lost(desired, seen)}")
     # Updated pods may all be waiting while older ones are available, and the Deployment may be seen before its pods:

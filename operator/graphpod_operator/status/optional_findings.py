@@ -107,6 +107,8 @@ def _route(desired: Desired, seen: Observed) -> Finding:
 def find_scaling(desired: Desired, seen: Observed) -> Finding:
     """What the autoscaler says of itself."""
     by = f"{desired.scaled_by}; spec.replicas is ignored"
+    if desired.asleep:
+        return Finding(Reason.AutoscalerHeld, f"the pods sleep, so their number stays; after that {desired.scaled_by}")
     if Resource.ScaledObject in seen.held_up:
         return _held_up(Resource.ScaledObject, seen)
     if seen.autoscaler is None or seen.autoscaler.trouble == "":

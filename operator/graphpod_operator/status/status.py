@@ -16,6 +16,7 @@ from graphpod_operator.observe.pod_diagnosis import Diagnosis, Expected, diagnos
 from graphpod_operator.observe.replica_failure import NO_PODS
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.refused import Refused
+from graphpod_operator.plan.weights_orders import wish
 from graphpod_operator.render.service import url, written_port
 from graphpod_operator.status.condition_findings import (
     blocked_findings,
@@ -35,6 +36,11 @@ from graphpod_operator.status.engine import engine_status
 from graphpod_operator.status.finding import Finding
 from graphpod_operator.status.graph import graph_status
 from graphpod_operator.status.optional_findings import find_optional, find_scaling
+from graphpod_operator.status.weights_findings import find_asleep, is_settled, weights_of, weights_status
+
+
+STOPPED = (Reason.Suspended, Reason.Sleeping)
+"""Reasons of a service that is not Ready because its user wants it so: nothing works towards Ready."""
 
 
 def status(found: Service, outcome: Desired | Refused, refused: Refused | None, seen: Observed, now: str) -> Status:
@@ -45,7 +51,7 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
     """
     stop = outcome if isinstance(outcome, Refused) else refused
     policy = outcome.policy
-    diagnosis = None
+    diagnosis = place = None
     if isinstance(outcome, Desired) and stop is None:
         current = current_pods(outcome, seen)
         diagnosis = diagnose(current, seen.readings, _expected(found, outcome, now))
@@ -59,6 +65,10 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
             **find_optional(found, outcome, seen, now),
             **({ConditionType.ScalingReady: find_scaling(outcome, seen)} if outcome.replicas is None else {}),
         }
+        wanted, weights = wish(found), weights_of(current, seen)
+        asleep = find_asleep(wanted, weights, pods_asked(outcome, seen), is_settled(outcome, seen), seen)
+        apart |= {} if asleep is None else {ConditionType.Asleep: asleep}
+        place = weights_status(wanted, weights)
     else:
         assert stop is not None
         findings = blocked_findings(stop, seen)
@@ -97,6 +107,7 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
         if isinstance(outcome, Desired) and outcome.weights is not None
         else None,
         engine=engine_status(earlier if unplanned else config_hash, seen.pods, seen.readings),
+        weights=place,
         last_failure=_failure(diagnosis, findings[ConditionType.WorkloadAvailable], found.key),
     )
 
@@ -137,7 +148,7 @@ def _conditions(
         whole[ConditionType.Ready] = (ready, finding.reason, finding.what)
         if finding.reason.row.stalled or overdue:
             whole[ConditionType.Stalled] = (ConditionStatus.true, finding.reason, finding.what)
-        elif finding.reason is not Reason.Suspended:
+        elif finding.reason not in STOPPED:
             whole[ConditionType.Reconciling] = (ConditionStatus.true, Reason.Progressing, f"waiting for {cause}")
     before = {entry.get("type"): entry for entry in found.status.get("conditions") or ()}
     return tuple(
@@ -169,6 +180,8 @@ def _phase(conditions: tuple[Condition, ...]) -> ServicePhase:
         return ServicePhase.Degraded if degraded else ServicePhase.Ready
     if by_type[ConditionType.WorkloadAvailable].reason == Reason.Suspended.name:
         return ServicePhase.Suspended
+    if by_type[ConditionType.WorkloadAvailable].reason == Reason.Sleeping.name:
+        return ServicePhase.Sleeping
     if ConditionType.Stalled in by_type:
         return ServicePhase.Stalled
     downloads = by_type[ConditionType.ModelAvailable].reason == Reason.Downloading.name

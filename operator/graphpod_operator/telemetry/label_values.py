@@ -21,3 +21,11 @@ class Missing(StrEnum):
 
     Unreachable = "unreachable"
     Mismatch = "mismatch"
+
+
+class Command(StrEnum):
+    """An order to a pod about its weights; the values are paths of its admin port."""
+
+    Sleep = "sleep"
+    Wake = "wake"
+    Reload = "reload"

@@ -26,7 +26,7 @@ from graphpod_operator.cache.service import Service
 from graphpod_operator.cache.store import Store
 from graphpod_operator.kube import lease
 from graphpod_operator.kube.resources import CHILDREN
-from graphpod_operator.telemetry.label_values import Missing, Result
+from graphpod_operator.telemetry.label_values import Command, Missing, Result
 from graphpod_operator.telemetry.service_objectives import objectives
 from graphpod_operator.watch.workqueue import KeyQueue
 from graphpod_policy import BUILT_POLICIES, RESOLVER_REVISION, __version__
@@ -71,6 +71,9 @@ ZEROS: dict[str, tuple[dict[str, str], ...]] = {
     "graphpod_operator_drift_corrections_total": tuple({"kind": resource.kind} for resource in CHILDREN),
     "graphpod_operator_apply_conflicts_total": tuple({"kind": resource.kind} for resource in CHILDREN),
     "graphpod_operator_warmup_reads_total": tuple({"result": result} for result in ("ok", *Missing)),
+    "graphpod_operator_weights_orders_total": tuple(
+        {"order": command.value, "result": result} for command in Command for result in ("ok", "unreachable")
+    ),
 }
 """Every series of these rows, exported from the start: the first of a kind is an increase then, as any other."""
 

@@ -127,6 +127,7 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
         ),
         (features.host_cache_bytes, "spec.engine.hostCache", "a host KV cache", "remove it"),
         (features.sleep, "spec.engine.sleep", "sleep", "remove it"),
+        (features.reload, "spec.engine.reload", "new weights in place", "remove it"),
         (
             model is not None and model.path is ModelPath.Transformers,
             "spec.model",

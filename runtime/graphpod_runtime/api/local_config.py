@@ -29,7 +29,7 @@ from graphpod_runtime.api.gpus import Gpus, usable_gpus
 from graphpod_runtime.base.arguments import POLICIES, memory, number, one_of
 
 AUTO = "auto"
-OF_SERVERS = ("sleep", "sleep_after", "nodes")
+OF_SERVERS = ("sleep", "sleep_after", "reload", "nodes")
 """Options that an engine in the caller's process does not have."""
 
 
@@ -72,6 +72,7 @@ class LocalOptions:
     sleep: bool = False
     sleep_after: int | None = None
     """Seconds without requests."""
+    reload: bool = False
     nodes: int = 1
     """Machines."""
 
@@ -103,6 +104,7 @@ class LocalOptions:
             pipeline_parallel=options.pipeline_parallel,
             sleep=getattr(options, "sleep", False),
             sleep_after=getattr(options, "sleep_after", None),
+            reload=getattr(options, "reload", False),
             nodes=getattr(options, "nodes", 1),
         )
 
@@ -241,6 +243,7 @@ def local_config(
         host_cache_bytes=options.host_cache,
         sleep=options.sleep or options.sleep_after is not None,
         sleep_after_seconds=options.sleep_after,
+        reload=options.reload,
     )
     request = GraphRequest(prefill=options.prefill, decode=options.decode)
     if missing := not_built(features, request, pods=False):

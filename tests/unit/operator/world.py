@@ -8,6 +8,7 @@ from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.store import Store
 from graphpod_operator.controller.reconcile import Reconciler
+from graphpod_operator.controller.weights_sender import WeightsSender
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.observe.download_progress import DownloadProgress
 from graphpod_operator.observe.ladder_advisor import LadderAdvisor
@@ -47,6 +48,12 @@ class Ports:
         self.report: dict[str, Any] | None = None
         self.exposition: bytes | None = None
         self.metrics_reads = 0
+        self.reports: dict[str, dict[str, Any]] = {}
+        """Of single pods, by name."""
+        self.warmup_reads = 0
+        self.orders: list[tuple[str, str]] = []
+        self.unreachable = ""
+        """Why orders do not arrive."""
         self.fetched: dict[str, Any] | None = None
 
     async def metrics(self, pod: Pod) -> bytes:
@@ -60,7 +67,15 @@ class Ports:
             raise Unreachable(f"pod {pod.name}: no answer")
         return json.dumps(self.fetched).encode()
 
+    async def order(self, pod: Pod, path: str) -> None:
+        self.orders.append((pod.name, path))
+        if self.unreachable:
+            raise Unreachable(f"pod {pod.name}: {self.unreachable}")
+
     async def warmup(self, pod: Pod) -> bytes:
+        self.warmup_reads += 1
+        if pod.name in self.reports:
+            return json.dumps(self.reports[pod.name]).encode()
         if self.report is None:
             raise Unreachable(f"pod {pod.name}: no answer")
         return json.dumps(self.report).encode()
@@ -94,6 +109,7 @@ class World:
             replace(INSTALLED, **{"prometheus": PROMETHEUS, **installed}),
             self.advisor,
             DownloadProgress(self.ports, self.clock),
+            WeightsSender(self.ports, self.warmups, self.clock, self.meters),
         )
 
     def successor(self) -> "World":

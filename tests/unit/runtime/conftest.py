@@ -182,6 +182,7 @@ def engine_config(folder: Path, prefill: Policy, decode: Policy, **changes: Any)
         "pipeline",
         "sleep",
         "sleep_after_seconds",
+        "reload",
         "expert",
         "nodes",
     )

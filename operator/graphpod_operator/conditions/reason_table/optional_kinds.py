@@ -104,4 +104,8 @@ ROWS = {
         "check that a metrics adapter serves the metric; for the cause: kubectl -n NAMESPACE describe "
         "hpa,scaledobjects NAME",
     ),
+    "AutoscalerHeld": ReasonRow(
+        _X, _F, "the pods sleep by the annotation graphpod.dev/sleep: the autoscaler leaves their number as it is",
+        "the annotation is removed", consequence=True,
+    ),
 }

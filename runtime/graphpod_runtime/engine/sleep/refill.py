@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.models.decoder import Decoder
 from graphpod_runtime.models.decoder_targets import decoder_targets
 from graphpod_runtime.models.kv_scales import KvScales
-from graphpod_runtime.models.loader import fill, matched, stored
+from graphpod_runtime.models.loader import Stored, fill, matched, stored
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.registry import parameters_by_transformers
 from graphpod_runtime.models.weights.fp8 import fp8_weights
@@ -43,10 +43,12 @@ class Refill:
     dtype: torch.dtype
     files: Mapping[str, str]
     """What the other files were at the start, as `files_in` gives it."""
+    dtypes: Mapping[str, torch.dtype]
+    """Of the tensors that our decoder was read from, by the names of their targets."""
     kept: tuple[tuple[Tensor, Tensor], ...]
     """What is computed, not read, of the model, each with a copy on the host."""
-    read: dict[Path, tuple[int, int]]
-    """Size and time of each file of weights that was read last."""
+    read: dict[Path, "Stamp"]
+    """Of each file of weights that was read last."""
 
     @classmethod
     def of(cls, folder: Path, model: Model, dtype: torch.dtype) -> "Refill":
@@ -54,12 +56,23 @@ class Refill:
         read = {id(one) for weight in fp8_weights(model.module()) for one in weight.buffers()}
         computed = (one for one in model.module().buffers() if id(one) not in read)
         kept = tuple((one, one.detach().to("cpu", copy=True)) for one in computed)
-        return cls(folder, model, dtype, files_in(folder), kept, _weights_in(folder))
+        there = _weights_in(folder)
+        dtypes = {one.name: one.tensor.dtype for one in _stored(folder, model)} if isinstance(model, Decoder) else {}
+        return cls(folder, model, dtype, files_in(folder), dtypes, kept, there)
 
     @property
     def replaced(self) -> bool:
         """Whether the folder has other files of weights than those that were read, or none."""
-        return self.read != _weights_in(self.folder)
+        there = _weights_in(self.folder)
+        return {file: one[:2] for file, one in self.read.items()} != {file: one[:2] for file, one in there.items()}
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nobody has written to the model's files since they were read, not even what was there."""
+        try:
+            return self.read == _weights_in(self.folder) and self.files == files_in(self.folder)
+        except ModelInvalid:
+            return False
 
     def check(self, fp8_cache: bool) -> None:
         """ModelInvalid, and nothing is written, if graphs of `model` cannot run what is in the folder now: another
@@ -74,8 +87,10 @@ class Refill:
             raise ModelInvalid(f"{self.folder}: {', '.join(other)} changed since the start; {_RESTART}")
         scales, shape = KvScales(self.model.shape.layers), self.model.shape
         targets = decoder_targets(self.model)
-        for _ in matched(self.folder, shape.architecture, targets, stored(self.folder, shape, scales)):
-            pass
+        for one, _ in matched(self.folder, shape.architecture, targets, stored(self.folder, shape, scales)):
+            if one.tensor.dtype is not self.dtypes.get(one.name):
+                before, now = (_word(dtype) for dtype in (self.dtypes.get(one.name), one.tensor.dtype))
+                raise ModelInvalid(f"{one.file}: {one.stored_name} is {now}, and was {before} at the start; {_RESTART}")
         if fp8_cache and scales.by_layer() != self.model.kv_scales:
             raise ModelInvalid(f"{self.folder}: the scales of the KV cache changed, which graphs hold; {_RESTART}")
 
@@ -114,9 +129,27 @@ def files_in(folder: Path) -> dict[str, str]:
     return found
 
 
-def _weights_in(folder: Path) -> dict[Path, tuple[int, int]]:
+class Stamp(NamedTuple):
+    """What changes when a file is written."""
+
+    size: int
+    written: int
+    """Nanoseconds. Whoever copies a file may give it the time of another."""
+    changed: int
+    """Nanoseconds; nobody sets it. It changes with the file's name and rights, too."""
+
+
+def _weights_in(folder: Path) -> dict[Path, Stamp]:
     found = {file: file.stat() for file in folder.glob("*.safetensors") if file.is_file()}
-    return {file: (one.st_size, one.st_mtime_ns) for file, one in found.items()}
+    return {file: Stamp(one.st_size, one.st_mtime_ns, one.st_ctime_ns) for file, one in found.items()}
+
+
+def _stored(folder: Path, model: Decoder) -> Iterator[Stored]:
+    return stored(folder, model.shape, KvScales(model.shape.layers))
+
+
+def _word(dtype: torch.dtype | None) -> str:
+    return "absent" if dtype is None else str(dtype).removeprefix("torch.")
 
 
 def _of_the_model(folder: Path) -> Any:

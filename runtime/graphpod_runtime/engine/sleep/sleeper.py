@@ -42,11 +42,13 @@ class Sleeper:
         room: Callable[[], int],
         settled: Callable[[], None],
         check: Callable[[OnProgress], None],
+        reloads: bool = True,
     ) -> None:
         """`refill`: None where weights were not read from a folder. `room`: bytes that the host has free. `settled` is
         called when everything is in its place again: AddressChanged if it is not. `check`: SelfCheckFailed if a graph
-        is wrong; it is called with what `reload` is."""
+        is wrong; it is called with what `reload` is. `reloads`: its user lets weights be replaced."""
         self.asleep = False
+        self.reloads = reloads and refill is not None
         self.source: Source | None = None
         self.room = room
         self._weights, self._cache, self._refill = weights, cache, refill
@@ -57,6 +59,11 @@ class Sleeper:
     def sleeps(self) -> bool:
         """Whether weights can leave the device."""
         return self._weights is not None and bool(self._cache.spans)
+
+    @property
+    def current(self) -> bool:
+        """Whether the weights on the device are those that the model's folder has."""
+        return self.reloads and not self.asleep and self._refill is not None and self._refill.untouched
 
     @property
     def copies(self) -> bool:
@@ -83,7 +90,8 @@ class Sleeper:
         """Both are back. CannotWake, and still asleep, where the device has no room for them or the folder has other
         files now; ModelInvalid if one breaks while it is read: nothing can be computed then."""
         if self._copy is None and self._refill is not None and self._refill.replaced:
-            raise CannotWake(f"{self._refill.folder}: the weights were replaced meanwhile; POST /reload reads new ones")
+            todo = "POST /reload reads new ones" if self.reloads else "restart the pod to read new ones"
+            raise CannotWake(f"{self._refill.folder}: the weights were replaced meanwhile; {todo}")
         weights = self._take_memory()
         if self._copy is not None:
             self._copy.write(weights, read)
@@ -98,8 +106,8 @@ class Sleeper:
         is changed, for another model or one that is not whole; CannotWake as for `wake`. ModelInvalid or
         SelfCheckFailed after that: nothing can be computed then.
         """
-        if self._refill is None:
-            raise CannotReload("these weights were not read from a folder")
+        if self._refill is None or not self.reloads:
+            raise CannotReload("spec.engine.reload is not set, or these weights were not read from a folder")
         try:
             self._refill.check(quantised_cache(self._cache))
         except ModelInvalid as error:

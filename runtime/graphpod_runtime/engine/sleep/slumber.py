@@ -29,6 +29,10 @@ class Sleeper(Protocol):
     def source(self) -> str | None: ...
     @property
     def sleeps(self) -> bool: ...
+    @property
+    def reloads(self) -> bool: ...
+    @property
+    def current(self) -> bool: ...
     def sleep(self, read: OnProgress) -> int: ...
     def wake(self, read: OnProgress) -> None: ...
     def reload(self, read: OnProgress) -> None: ...
@@ -63,7 +67,8 @@ class Slumber:
         self.said = Residence()
         if sleeper is None:
             return
-        counters.add(FAILURES, 0, transition="reload")
+        if sleeper.reloads:
+            counters.add(FAILURES, 0, transition="reload")
         if sleeper.sleeps:
             counters.set("graphpod_asleep", 0)
             counters.set("graphpod_sleep_freed_bytes", 0)
@@ -77,8 +82,9 @@ class Slumber:
 
     def obey(self, command: Sleep | Wake | Reload) -> None:
         """Notes what is to happen when no request is open."""
-        if self._sleeper is None or not (self._sleeper.sleeps or isinstance(command, Reload)):
-            what = "reload" if isinstance(command, Reload) else "sleep"
+        what = "reload" if isinstance(command, Reload) else "sleep"
+        can = self._sleeper is not None and (self._sleeper.reloads if what == "reload" else self._sleeper.sleeps)
+        if self._sleeper is None or not can:
             self._say(problem=f"this engine cannot {what}: {_WHY[what]}", refused=_revision(command))
             return
         match command:
@@ -92,6 +98,9 @@ class Slumber:
                     self.awaken()
                 else:
                     self._say()
+            case Reload() if self._sleeper.current:
+                # A start, or a reload by another name, has read these files: no request waits for what is there.
+                self._say(revision=command.revision)
             case Reload():
                 self._revision = command.revision
 
@@ -186,7 +195,7 @@ class Slumber:
 
 _WHY = {
     "sleep": "set spec.engine.sleep: true, which is not built for several GPUs",
-    "reload": "that is not built for several GPUs; restart the pods",
+    "reload": "set spec.engine.reload: true, which is not built for several GPUs, or restart the pods",
 }
 
 

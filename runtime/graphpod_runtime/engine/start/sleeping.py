@@ -25,11 +25,11 @@ class Sleeping:
     """Of one model, which has just been loaded: before anything holds an address of it."""
 
     def __init__(self, config: EngineConfig, place: Place, model: Model, load: LoadModel, read: OnProgress) -> None:
-        self._one = config.features.ranks == 1
+        self._one, self._reloads = config.features.ranks == 1, config.features.reload
         self.weights: Span | None = None
         """Where they lie; None where they stay."""
         self.refill: Refill | None = None
-        if self._one and load is load_model:
+        if self._one and load is load_model and (config.features.sleep or self._reloads):
             self.refill = Refill.of(Path(config.model.path), model, dtype_of(config.element))
         if config.features.sleep:
             self.weights = place.span(bytes_of(model.module()), grows=True)
@@ -49,4 +49,4 @@ class Sleeping:
             state.addresses.verify()
 
         cache = state.attention.cache
-        return Sleeper(self.weights, cache, self.refill, memory.available_bytes, settled, check)
+        return Sleeper(self.weights, cache, self.refill, memory.available_bytes, settled, check, self._reloads)

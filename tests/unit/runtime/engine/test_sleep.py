@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -96,7 +97,7 @@ def test_a_model_that_transformers_computes_sleeps_too(started: Callable[..., Ru
         max_position_embeddings=512, eos_token_id=2, initializer_range=0.2,
     )  # fmt: skip
     GPTNeoXForCausalLM(config).eval().save_pretrained(tmp_path)
-    runner = started(Policy.Disabled, Policy.Full, folder=tmp_path, sleep=True, decode_sizes=(4,))
+    runner = started(Policy.Disabled, Policy.Full, folder=tmp_path, sleep=True, reload=True, decode_sizes=(4,))
     before = generate(runner, PROMPTS, 6)
     sleeper_of(runner).sleep(nothing)
     sleeper_of(runner).wake(nothing)
@@ -107,14 +108,45 @@ def test_a_model_that_transformers_computes_sleeps_too(started: Callable[..., Ru
 
 def test_an_engine_that_is_not_to_sleep_keeps_its_weights(started: Callable[..., Runner]) -> None:
     sleeper = sleeper_of(started(Policy.Disabled, Policy.Disabled))
-    assert not sleeper.sleeps
+    assert (sleeper.sleeps, sleeper.reloads, sleeper.current) == (False, False, False)
     with pytest.raises(CannotSleep):
         sleeper.sleep(nothing)
+    with pytest.raises(CannotReload, match=r"spec\.engine\.reload"):
+        sleeper.reload(nothing)
+
+
+def test_weights_count_as_current_until_a_file_is_written_whatever_time_it_is_given(
+    started: Callable[..., Runner], tmp_path: Path
+) -> None:
+    folder = write_llama(tmp_path / "model")
+    runner, newer = started(Policy.Disabled, Policy.Disabled, folder=folder, reload=True), tmp_path / "newer"
+    file = folder / "model.safetensors"
+    assert sleeper_of(runner).current
+    before = file.stat()
+    shutil.copy(write_llama(newer, seed=1) / "model.safetensors", file)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert not sleeper_of(runner).current
+    sleeper_of(runner).reload(nothing)
+    assert sleeper_of(runner).current
+    (folder / "tokenizer.json").write_text("{}")
+    assert not sleeper_of(runner).current
+
+
+def test_weights_that_were_replaced_and_may_not_be_reloaded_need_a_restart(
+    started: Callable[..., Runner], tmp_path: Path
+) -> None:
+    folder = write_llama(tmp_path / "model")
+    runner, newer = started(Policy.Disabled, Policy.Disabled, folder=folder, sleep=True), tmp_path / "newer"
+    sleeper_of(runner).sleep(nothing)
+    shutil.copy(write_llama(newer, seed=1) / "model.safetensors", folder)
+    with pytest.raises(CannotWake, match="restart the pod"):
+        sleeper_of(runner).wake(nothing)
 
 
 def test_new_weights_of_the_same_shape_come_into_their_places(started: Callable[..., Runner], tmp_path: Path) -> None:
     folder = write_llama(tmp_path / "model")
-    runner, newer = started(folder=folder), write_llama(tmp_path / "newer", seed=1)
+    runner, newer = started(folder=folder, reload=True), write_llama(tmp_path / "newer", seed=1)
     before, at = generate(runner, PROMPTS, 12), places(runner)
     checks = runner.counters.value("graphpod_graph_selfchecks_total", result="passed")
 
@@ -132,7 +164,7 @@ def test_weights_that_were_replaced_while_it_slept_do_not_come_back_unchecked(
     started: Callable[..., Runner], tmp_path: Path
 ) -> None:
     folder = write_llama(tmp_path / "model")
-    runner, newer = started(Policy.Disabled, Policy.Full, folder=folder, sleep=True), tmp_path / "newer"
+    runner, newer = started(Policy.Disabled, Policy.Full, folder=folder, sleep=True, reload=True), tmp_path / "newer"
     before = generate(runner, PROMPTS, 6)
     sleeper_of(runner).sleep(nothing)
     shutil.copy(write_llama(newer, seed=1) / "model.safetensors", folder)
@@ -153,7 +185,7 @@ def test_weights_that_were_replaced_while_it_slept_do_not_come_back_unchecked(
 
 def test_new_weights_wake_an_engine_that_sleeps(started: Callable[..., Runner], tmp_path: Path) -> None:
     folder = write_llama(tmp_path / "model")
-    runner, newer = started(folder=folder, sleep=True), write_llama(tmp_path / "newer", seed=1)
+    runner, newer = started(folder=folder, sleep=True, reload=True), write_llama(tmp_path / "newer", seed=1)
     sleeper_of(runner).sleep(nothing)
     shutil.copy(newer / "model.safetensors", folder)
     sleeper_of(runner).reload(nothing)
@@ -186,6 +218,18 @@ def without_a_tensor(folder: Path) -> None:
     save_file({name: one for name, one in load_file(file).items() if "norm" not in name}, file, {"format": "pt"})
 
 
+def of_other_numbers(kind: torch.dtype) -> Callable[[Path], None]:
+    """Changes the type of one tensor."""
+
+    def change(folder: Path) -> None:
+        file = folder / "model.safetensors"
+        held = load_file(file)
+        name = "model.layers.0.mlp.up_proj.weight"
+        save_file(held | {name: held[name].to(kind)}, file, {"format": "pt"})
+
+    return change
+
+
 def other_words(folder: Path) -> None:
     (folder / "tokenizer.json").write_text("{}")
 
@@ -198,6 +242,8 @@ def other_words(folder: Path) -> None:
         (transposed, r"down_proj.weight has shape \[96, 144\], config.json says \[144, 96\]"),
         (cut_off, "not a whole safetensors file"),
         (without_a_tensor, "tensors are missing"),
+        (of_other_numbers(torch.bfloat16), "up_proj.weight is bfloat16, and was float32 at the start; restart"),
+        (of_other_numbers(torch.int32), "up_proj.weight is int32, and was float32 at the start; restart"),
         (other_words, "tokenizer.json changed since the start"),
     ],
 )
@@ -205,7 +251,7 @@ def test_other_weights_are_refused_and_the_engine_goes_on(
     change: Callable[[Path], None], words: str, started: Callable[..., Runner], tmp_path: Path
 ) -> None:
     folder = write_llama(tmp_path)
-    runner = started(Policy.Disabled, Policy.Full, folder=folder, decode_sizes=(4,))
+    runner = started(Policy.Disabled, Policy.Full, folder=folder, decode_sizes=(4,), reload=True)
     before = generate(runner, PROMPTS, 6)
     change(folder)
     with pytest.raises(CannotReload, match=words):
@@ -216,7 +262,7 @@ def test_other_weights_are_refused_and_the_engine_goes_on(
 def test_a_graph_that_is_wrong_with_new_weights_is_found(
     started: Callable[..., Runner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runner = started(Policy.Disabled, Policy.Full, folder=write_llama(tmp_path), decode_sizes=(4,))
+    runner = started(Policy.Disabled, Policy.Full, folder=write_llama(tmp_path), decode_sizes=(4,), reload=True)
     replay = PhaseGraphs.replay
 
     def wrong(self: PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:

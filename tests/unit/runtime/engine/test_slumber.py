@@ -31,8 +31,8 @@ class Words:
 
     source = "Memory"
 
-    def __init__(self, *, sleeps: bool = True) -> None:
-        self.asleep, self.sleeps = False, sleeps
+    def __init__(self, *, sleeps: bool = True, reloads: bool = True, current: bool = False) -> None:
+        self.asleep, self.sleeps, self.reloads, self.current = False, sleeps, reloads, current
         self.did: list[str] = []
         self.fails: Exception | None = None
 
@@ -241,6 +241,13 @@ def test_new_weights_that_are_refused_leave_the_old_revision() -> None:
     assert runner.counters.value("graphpod_sleep_failures_total", transition="reload") == 1
 
 
+def test_weights_that_are_current_get_the_name_while_requests_are_open() -> None:
+    words = Words(current=True)
+    _, link = run(words, [ask("a", 5), Reload("r2")])
+    assert order(link) == ["awake", "a"]
+    assert ([one.revision for one in said(link)], words.did) == (["r2"], [])
+
+
 def test_an_engine_told_to_sleep_sleeps_again_after_new_weights() -> None:
     words = Words()
     _, link = run(words, [Sleep()], [], [Reload("r1")])
@@ -254,8 +261,10 @@ def test_an_engine_without_the_feature_refuses_by_name() -> None:
             True,
             True,
         ]
-    _, link = run(None, [Reload("r1")])
-    assert said(link)[0].refused == "r1"
+    for words in (None, Words(reloads=False)):
+        _, link = run(words, [Reload("r1")])
+        assert said(link)[0].refused == "r1"
+        assert said(link)[0].problem.startswith("this engine cannot reload: set spec.engine.reload")
 
 
 def test_a_request_that_leaves_while_it_sleeps_wakes_nobody() -> None:

@@ -49,7 +49,7 @@ class Flight(NamedTuple):
 class ScriptedSleeper:
     """Moves nothing. While the file `GRAPHPOD_SLEEP_HOLD` exists, a wake lasts, and a reload finds another model."""
 
-    asleep, sleeps, source = False, True, "Memory"
+    asleep, sleeps, reloads, current, source = False, True, True, False, "Memory"
 
     def sleep(self, read: Callable[[], None]) -> int:
         self.asleep = True
