@@ -73,7 +73,7 @@ SERVICES = Section(
                 ("Ready, .*", Tone.Good),
                 ("Degraded, .*", Tone.Warn),
                 ("Starting, available=True", Tone.Plain),
-                ("(Downloading|Starting|Suspended|none yet), .*", Tone.Pale),
+                ("(Downloading|Starting|Suspended|Sleeping|none yet), .*", Tone.Pale),
                 (".*", Tone.Bad),
             ),
         ),
@@ -148,8 +148,8 @@ SERVICES = Section(
         ),
         Panel(
             "Orders about weights, by order and result",
-            "The operator sends a pod one order for each change of graphpod.dev/sleep or graphpod.dev/reload, and again "
-            "after 10 s to 10 min where the pod could not obey.",
+            "A pod gets one order for each change of graphpod.dev/sleep or graphpod.dev/reload, and again after 10 s "
+            "to 10 min where it could not obey.",
             Kind.Lines,
             Unit.PerSecond,
             (

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from stubs.engine.story import Story
+from stubs.engine.story import AWAKE, Story
 
 HUGE = 1 << 20  # bytes; far more than anybody should read of a report
 JSON = {"Content-Type": "application/json"}
@@ -30,8 +31,15 @@ INSTEAD = {
 """By the word of the fault `answer:<word>`."""
 
 
-def warmup(story: Story, at: float, pod_uid: str, config_hash: str, scraped_at: float | None = None) -> Answer:
+def warmup(
+    story: Story,
+    at: float,
+    pod_uid: str,
+    config_hash: str,
+    scraped_at: float | None = None,
+    sleep: Mapping[str, Any] = AWAKE,
+) -> Answer:
     """The answer `at` seconds after the start. Whether one comes at all is for Story.silent and Story.mute to say."""
     if story.answer:
         return INSTEAD[story.answer]
-    return Answer(200, json.dumps(story.report(at, pod_uid, config_hash, scraped_at)).encode(), JSON)
+    return Answer(200, json.dumps(story.report(at, pod_uid, config_hash, scraped_at, sleep)).encode(), JSON)

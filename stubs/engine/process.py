@@ -22,6 +22,7 @@ from typing import Any
 
 from stubs.engine.answer import JSON, warmup
 from stubs.engine.fault import CHOICES, FORMS, FaultError, written
+from stubs.engine.sleeping import PATHS, Sleeping
 from stubs.engine.start import CONFIG_INVALID, SETTING_INVALID, tell
 from stubs.engine.start_settings import ENVIRONMENT, StartSettings
 from stubs.engine.story import End, Story
@@ -42,6 +43,7 @@ class Engine:
         self.config_hash = hashlib.sha256(config).hexdigest()[:10]
         self.model = _model_name(config)
         self.pod_uid = pod_uid
+        self.sleeping = Sleeping(config)
         self.draining = False
         self._drain = settings.drain
         self.scraped_at: float | None = None
@@ -59,7 +61,7 @@ class Engine:
 
     @property
     def ready(self) -> bool:
-        return not self.draining and self.story.ready(self.now)
+        return not (self.draining or self.sleeping.away) and self.story.ready(self.now)
 
     def ask_to_end(self) -> None:
         """SIGTERM: not ready any more, serving for a while."""
@@ -120,7 +122,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Admin(Handler):
-    """GET /livez /startupz /readyz /warmup /metrics."""
+    """GET /livez /startupz /readyz /warmup /metrics; POST /sleep /wake /reload."""
 
     def do_GET(self) -> None:
         engine = self.engine
@@ -133,10 +135,14 @@ class Admin(Handler):
             case "/startupz":
                 self.answer(200, b"ok\n") if engine.started else self.answer(503, waiting)
             case "/readyz":
-                not_ready = b"draining\n" if engine.draining else waiting
+                asleep = f"{engine.sleeping.said['state']}\n".encode() if engine.sleeping.away else waiting
+                not_ready = b"draining\n" if engine.draining else asleep
                 self.answer(200, b"ok\n") if engine.ready else self.answer(503, not_ready)
             case "/warmup":
-                found = warmup(engine.story, engine.now, engine.pod_uid, engine.config_hash, engine.scraped_at)
+                found = warmup(
+                    *(engine.story, engine.now, engine.pod_uid, engine.config_hash, engine.scraped_at),
+                    engine.sleeping.said,
+                )
                 self.answer(found.status, found.body, **found.headers)
             case "/metrics":
                 if "X-Prometheus-Scrape-Timeout-Seconds" in self.headers:
@@ -144,6 +150,18 @@ class Admin(Handler):
                 self.answer(200, engine.metrics().encode(), **METRICS)
             case _:
                 self.answer(404, b"Not Found")
+
+    def do_POST(self) -> None:
+        engine = self.engine
+        self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        if self.path.partition("?")[0] not in PATHS:
+            return self.answer(404, b"Not Found")
+        if not engine.started or engine.draining:
+            state = engine.story.scene(engine.now).state
+            words = f"the engine does not serve (warm-up: {state}); try again later\n"
+            return self.answer(503, words.encode(), **{"Retry-After": "1"})
+        found = engine.sleeping.answer(self.path)
+        return self.answer(found.status, found.body, **found.headers)
 
 
 class OpenAi(Handler):
@@ -194,6 +212,9 @@ class OpenAi(Handler):
         self.answer(200, "".join(lines).encode(), **EVENTS)
 
     def _refused(self) -> bool:
+        if self.engine.started and self.engine.sleeping.away:
+            self._error(503, "The weights are not on the device (Asleep); send the request later.", "asleep")
+            return True
         if self.engine.started:
             return False
         state = self.engine.story.scene(self.engine.now).state

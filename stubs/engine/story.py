@@ -130,8 +130,15 @@ class Story:
         """Whether the admin port has stopped answering."""
         return self.silent_at is not None and at >= self.silent_at
 
-    def report(self, at: float, pod_uid: str, config_hash: str, scraped_at: float | None = None) -> dict[str, Any]:
-        """The body of /warmup then; `scraped_at` is when Prometheus read /metrics last."""
+    def report(
+        self,
+        at: float,
+        pod_uid: str,
+        config_hash: str,
+        scraped_at: float | None = None,
+        sleep: Mapping[str, Any] = AWAKE,
+    ) -> dict[str, Any]:
+        """The body of /warmup then; `scraped_at` is when Prometheus read /metrics last, `sleep` is of the weights."""
         scene = self.scene(at)
         loaded = any(name == "Load" for name, _ in scene.stages)
         return {
@@ -162,7 +169,7 @@ class Story:
             "vocabulary": 0,
             "warnings": [],
             "failure": scene.failure and {"reason": scene.failure[0], "message": scene.failure[1]},
-            "sleep": dict(AWAKE),
+            "sleep": dict(sleep),
             "scrapes": {
                 "listeningSeconds": round(at, 1),
                 "lastSecondsAgo": None if scraped_at is None else round(at - scraped_at, 1),

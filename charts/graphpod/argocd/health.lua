@@ -3,7 +3,7 @@
 --
 --   Healthy      Ready: every asked pod serves on proved graphs, weaker ones than planned included (the message says so)
 --   Degraded     Stalled: it will not get Ready without a change by somebody
---   Suspended    no pods are asked for, or graphpod.dev/paused keeps changes from being applied
+--   Suspended    no pods are asked for, or they sleep by graphpod.dev/sleep, or graphpod.dev/paused keeps changes from being applied
 --   Progressing  everything else: the operator or the pods are still working, or status speaks of an older spec
 
 local function health(status, message)
@@ -41,6 +41,9 @@ if is("Accepted", "True", "Paused") then
   return health("Suspended", words("Accepted"))
 end
 if is("WorkloadAvailable", "False", "Suspended") then
+  return health("Suspended", words("WorkloadAvailable"))
+end
+if is("WorkloadAvailable", "False", "Sleeping") then
   return health("Suspended", words("WorkloadAvailable"))
 end
 if is("Ready", "True") then

@@ -1,7 +1,7 @@
 """Sends the pods of a service what `plan.weights_orders` decides, each order once.
 
-A pod that could not obey, or was not reached, is asked again after a pause that doubles: it stays as it is meanwhile, and
-what it reports is not asked for more often than its answer can change.
+A pod that could not obey, or was not reached, stays as it is and is asked again after a pause that doubles. The pod's
+`/warmup` reports what becomes of an order.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class WeightsSender:
         last = memory.ordered.get(pod.container)
         if last is None or last.what != (order.command.value, order.revision):
             return 0.0
-        return last.at + min(AGAIN_SECONDS * 2 ** (last.times - 1), AGAIN_MOST) - now
+        pause: float = min(AGAIN_SECONDS * 2 ** (last.times - 1), AGAIN_MOST)
+        return last.at + pause - now
 
 
 def _of_these(memory: ServiceMemory, pods: dict[str, Pod]) -> dict[str, WeightsOrdered]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from graphpod_operator.api.names import ADOPT_ANNOTATION, API_VERSION, KIND, PAUSED_ANNOTATION, QUEUE_LABEL
+from graphpod_operator.api.names import (
+    ADOPT_ANNOTATION,
+    API_VERSION,
+    KIND,
+    PAUSED_ANNOTATION,
+    QUEUE_LABEL,
+    RELOAD_ANNOTATION,
+    SLEEP_ANNOTATION,
+)
 from graphpod_operator.api.status import ServicePhase
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import MEANING, ConditionType
@@ -29,6 +37,16 @@ METADATA = (
         "by those of that revision. Default: absent.",
     ),
     (
+        f"annotation `{SLEEP_ANNOTATION}`",
+        'While "true" every pod sleeps: weights and KV cache leave its device, and no pod is ready. Needs '
+        'spec.engine.sleep. The pods wake when it is removed, or "false". Default: absent.',
+    ),
+    (
+        f"annotation `{RELOAD_ANNOTATION}`",
+        "1 to 253 characters, such as the name of a revision. When it changes, the pods read the weights in the folder "
+        "of spec.model.uri again, one pod after another, without a restart. Needs spec.engine.reload. Default: absent.",
+    ),
+    (
         f"label `{QUEUE_LABEL}`",
         "Queue of Kueue; copied to the Deployment and its pods, and a change replaces the pods. Default: absent.",
     ),
@@ -38,6 +56,7 @@ METADATA = (
 PHASES: dict[ServicePhase, str] = {
     ServicePhase.Refused: "Accepted is False: the operator does not apply the spec. Earlier pods keep running.",
     ServicePhase.Suspended: "spec.suspend is true, or spec.replicas is 0.",
+    ServicePhase.Sleeping: "Every pod sleeps by the annotation graphpod.dev/sleep.",
     ServicePhase.Downloading: "A Job downloads the weights. Pods of this spec are created once they are complete.",
     ServicePhase.Starting: "Ready is not True yet. Its reason names what the service waits for.",
     ServicePhase.Stalled: "Ready is not True, and waiting does not help. Its message ends with the next step.",

@@ -16,6 +16,7 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.explain.limits import Limits
 from graphpod_operator.explain.manifest import Manifest
 from graphpod_operator.explain.rank_memory import RankMemory
+from graphpod_operator.explain.sleep_bytes import SleepBytes
 from graphpod_operator.install.allow_lists import AllowLists
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.intent import resolver_input
@@ -103,6 +104,8 @@ class Explanation:
     limits: Limits
     memory: RankMemory | None
     """Of several ranks, where the model is known."""
+    sleep: SleepBytes | None
+    """Of a service that can sleep."""
     config_hash: str
     notes: tuple[str, ...]
     unchecked: tuple[Unchecked, ...]
@@ -173,6 +176,7 @@ def explain(
         attention=attention_there(there, model, place) if model is not None and place.capability is not None else None,
         limits=limits,
         memory=RankMemory.of(there, refined or plan, model, limits.kv_tokens),
+        sleep=SleepBytes.of(there, model, limits.kv_tokens),
         config_hash=EngineFile.of(config).hash,
         notes=(
             *notes,
@@ -281,6 +285,7 @@ def as_dict(explanation: Explanation) -> dict[str, Any]:
         "compile": final.compile.value,
         "limits": explanation.limits.as_dict(),
         "ranks": explanation.memory and explanation.memory.as_dict(),
+        "sleep": explanation.sleep and explanation.sleep.as_dict(),
         "prefillChunk": explanation.limits.chunk,
         "dtype": explanation.dtype,
         "attention": explanation.attention and _attention_dict(explanation.attention),

@@ -75,6 +75,8 @@ def text(explanation: Explanation, paint: Paint = plain) -> str:
     lines += _block("serves", [explanation.limits.text()])
     if explanation.memory is not None:
         lines += _block("memory", [explanation.memory.text()])
+    if explanation.sleep is not None:
+        lines += _block("sleep", [explanation.sleep.text()])
     if explanation.attention is not None and explanation.attention.kernels is not None:
         lines += _block("attention", [f"{explanation.attention.kernels}: {explanation.attention.because}"])
     lines += _block("start", [_start(explanation)])

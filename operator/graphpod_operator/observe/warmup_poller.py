@@ -39,8 +39,8 @@ SLOW_AFTER = 15
 """Misses in a row that are a while."""
 WEIGHTS_POLL_SECONDS = 0.5
 WEIGHTS_POLL_MOST = 30.0
-"""Between two reads of a pod whose weights are on their way, or that was sent an order about them: doubled each time, up
-to the second number. Open requests end first, so that may take as long as an answer does."""
+"""Between two reads of a pod whose weights are on their way, or that was sent an order about them: doubled each time,
+up to the second number. Open requests end first, so that may take as long as an answer does."""
 SCRAPE_POLL_SECONDS = 30.0
 SCRAPE_POLL_MOST = 300.0
 """Between two reads of a pod whose warm-up has ended, while no Prometheus is known to scrape its service: doubled each

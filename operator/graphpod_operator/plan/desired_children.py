@@ -224,7 +224,9 @@ def _desired(
     deaths: str | None,
 ) -> Desired:
     """The children around a rendering, which is the pinned one or a weaker form of it."""
-    budget = (DesiredChild.of(Resource.PodDisruptionBudget, disruption_budget(owner, given.failed_start or given.asleep)),)
+    budget = (
+        DesiredChild.of(Resource.PodDisruptionBudget, disruption_budget(owner, given.failed_start or given.asleep)),
+    )
     file = EngineFile(rendering.engine, rendering.config_hash)
     policy, shut = _guarded(owner, given.absent)
     optional = tuple(_optional(owner))

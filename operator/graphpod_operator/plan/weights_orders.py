@@ -95,7 +95,7 @@ def wish(found: Service) -> Wish:
 
 def _not_asleep(value: str | None, engine: Mapping[str, Any]) -> str:
     if value not in (None, *SLEEP_VALUES):
-        return f"{SLEEP_ANNOTATION} is {value[:32]!r}; set it to \"true\", or remove it"
+        return f'{SLEEP_ANNOTATION} is {value[:32]!r}; set it to "true", or remove it'
     if not engine.get("sleep"):
         return "spec.engine.sleep is not true; set it, which restarts the pods once"
     return _closed(engine, Command.Sleep)
@@ -126,8 +126,8 @@ def orders(wanted: Wish, pods: Sequence[PodWeights], asked: int, settled: bool) 
     """What to send now to these pods, of `asked` that the service is to have.
 
     `settled`: the Deployment has finished its rollout. A pod that sleeps before that counts as unavailable, and would
-    hold up the rollout until its deadline. So would one that reloads. A pod whose weights are on their way is left alone,
-    except that one that falls asleep can be woken.
+    hold up the rollout until its deadline. So would one that reloads. A pod whose weights are on their way is left
+    alone, except that one that falls asleep can be woken.
     """
     if wanted.sleeps:
         due = [one for one in pods if one.state == AWAKE or (one.state == ASLEEP and one.idle)]

@@ -11,8 +11,8 @@ FLOOR = 2
 
 def disruption_budget(owner: Owner, freely: bool) -> Body:
     """The budget of a service. `freely`: pods that are not ready may be evicted whatever the others do. A pod that has
-    failed a start fails again and again, and pods that sleep are never ready: they would hold up the drain of a node for
-    ever. A pod that starts for the first time may not be evicted so.
+    failed a start fails again and again, and pods that sleep are never ready: they would hold up the drain of a node
+    for ever. A pod that starts for the first time may not be evicted so.
     """
     return owner.child(
         Resource.PodDisruptionBudget,

@@ -59,7 +59,7 @@ def horizontal_pod_autoscaler(owner: Owner, scaling: Autoscaling, held: bool = F
             "minReplicas": scaling.min,
             "maxReplicas": scaling.max,
             "metrics": [metric],
-            **({"behavior": dict.fromkeys(("scaleUp", "scaleDown"), {"selectPolicy": "Disabled"})} if held else {}),
+            **({"behavior": {way: {"selectPolicy": "Disabled"} for way in ("scaleUp", "scaleDown")}} if held else {}),
         },
     )
 

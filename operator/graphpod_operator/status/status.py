@@ -38,7 +38,6 @@ from graphpod_operator.status.graph import graph_status
 from graphpod_operator.status.optional_findings import find_optional, find_scaling
 from graphpod_operator.status.weights_findings import find_asleep, is_settled, weights_of, weights_status
 
-
 STOPPED = (Reason.Suspended, Reason.Sleeping)
 """Reasons of a service that is not Ready because its user wants it so: nothing works towards Ready."""
 

@@ -165,7 +165,7 @@ def with_reason(manifest: Manifest, kind: ConditionType, reason: Reason) -> Mani
     if reason.row.status != "True":
         told["Ready"] |= row
         added = "Stalled" if reason.row.stalled else "Reconciling"
-        if reason is not Reason.Suspended:
+        if reason not in (Reason.Suspended, Reason.Sleeping):
             told[added] = {"type": added, **row, "status": "True"}
     return {**manifest, "status": {**manifest["status"], "conditions": list(told.values())}}
 
@@ -178,7 +178,7 @@ def test_every_reason_of_every_condition_has_its_health(
     kind: ConditionType, reason: Reason, recorded: dict[str, Manifest]
 ) -> None:
     expected = "Healthy" if reason.row.status == "True" else "Degraded" if reason.row.stalled else "Progressing"
-    if reason in (Reason.Suspended, Reason.Paused):
+    if reason in (Reason.Suspended, Reason.Sleeping, Reason.Paused):
         expected = "Suspended"
     status, message = health(with_reason(recorded["ready"], kind, reason))
     assert status == expected

@@ -6,7 +6,13 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from graphpod_operator.api.names import FOLDER_LABEL, OWNER_LABEL, PAUSED_ANNOTATION
+from graphpod_operator.api.names import (
+    FOLDER_LABEL,
+    OWNER_LABEL,
+    PAUSED_ANNOTATION,
+    RELOAD_ANNOTATION,
+    SLEEP_ANNOTATION,
+)
 from graphpod_operator.conditions.message import own_step, step
 from graphpod_operator.conditions.reasons import Reason
 
@@ -32,6 +38,8 @@ DOWNLOAD = f"{_K}describe jobs,pods -l {FOLDER_LABEL}"
 TRY_AGAIN = f"{_K}delete job JOB"
 CHART = "helm upgrade graphpod charts/graphpod --namespace graphpod-system --reuse-values"
 ADOPT = f"{_K}annotate gisvc NAME --overwrite graphpod.dev/adopt=REVISION"
+WAKE = f"{_K}annotate gisvc NAME {SLEEP_ANNOTATION}-"
+RELOAD = f"{_K}annotate gisvc NAME --overwrite {RELOAD_ANNOTATION}=again-$(date +%s)"
 DEGRADE = _set("graph.onCaptureFailure", "Degrade")
 HPA = _set("autoscaling.provider", "HPA")
 ROUTE = f"{_K}describe httproute NAME"
@@ -54,6 +62,7 @@ COMMANDS: dict[Reason, str] = {
     R.NotAccepted: DESCRIBE,
     # ModelAvailable
     R.Loaded: NOTHING, R.Loading: WAIT, R.ModelPending: WAIT,
+    R.Reloaded: NOTHING, R.Reloading: WAIT, R.ReloadPending: WAIT, R.ReloadRefused: RELOAD,
     R.ClaimNotFound: f"{_K}get pvc", R.ClaimNotBound: CLAIMS,
     R.ModelInvalid: EDIT, R.ModelUnsupported: EDIT,
     R.Downloading: WAIT, R.CacheClaimNotFound: f"{_K}get pvc", R.DownloadPending: DOWNLOAD,
@@ -67,6 +76,8 @@ COMMANDS: dict[Reason, str] = {
     # WorkloadAvailable
     R.Available: NOTHING, R.Starting: WAIT,
     R.Suspended: _set("suspend", False),
+    R.Sleeping: WAKE, R.FallingAsleep: DESCRIBE, R.Waking: WAIT, R.WakeRefused: PODS,
+    R.Asleep: WAKE, R.SleepPending: WAIT, R.SleepRefused: WAKE,
     R.Unschedulable: PODS, R.SchedulingGated: f"{_K}get pods -l {OWNER_LABEL}=NAME -o yaml",
     R.QueuedByKueue: f"{_K}describe workloads.kueue.x-k8s.io",
     R.PodsRefused: f"{_K}describe replicasets -l {OWNER_LABEL}=NAME",
@@ -103,6 +114,7 @@ COMMANDS: dict[Reason, str] = {
     R.RouteShut: f"{CHART} --set 'networkPolicy.routeNamespaces={{GATEWAYS}}'",
     R.RoutePending: GATEWAYS, R.RouteNotAllowed: GATEWAYS, R.RouteHostnameUnmatched: EDIT,
     R.RouteListenerUnmatched: EDIT, R.RouteUnsupported: EDIT, R.RouteRefused: ROUTE,
+    R.AutoscalerHeld: WAKE,
     R.Autoscaled: NOTHING, R.AutoscalerPending: WAIT, R.AutoscalerIdle: f"{_K}describe hpa,scaledobjects NAME",
     # an event alone
     R.PutBack: EDIT, R.Contested: f"{_K}get gisvc,deployments NAME -o yaml --show-managed-fields",

@@ -25,7 +25,8 @@ LINES_BELOW = 8
 """Most lines below the table."""
 
 SHORT: dict[str, str] = {Policy.Breakable: "Brk", Policy.Piecewise: "Pcw", Policy.Full: "Full", Policy.Disabled: "Off"}
-INKS = {"Ready": Ink.Good, "Starting": Ink.Care, "Downloading": Ink.Care, "Degraded": Ink.Care, "Suspended": Ink.Faint}
+INKS = {"Ready": Ink.Good, "Starting": Ink.Care, "Downloading": Ink.Care, "Degraded": Ink.Care}
+INKS |= {"Suspended": Ink.Faint, "Sleeping": Ink.Faint}
 """Of status.phase; any other word is bad."""
 
 

@@ -85,7 +85,7 @@ class Slumber:
         what = "reload" if isinstance(command, Reload) else "sleep"
         can = self._sleeper is not None and (self._sleeper.reloads if what == "reload" else self._sleeper.sleeps)
         if self._sleeper is None or not can:
-            self._say(problem=f"this engine cannot {what}: {_WHY[what]}", refused=_revision(command))
+            self._say(problem=f"this engine cannot {what}: {WHY[what]}", refused=_revision(command))
             return
         match command:
             case Sleep():
@@ -193,7 +193,7 @@ class Slumber:
         self._changes.append(self.said)
 
 
-_WHY = {
+WHY = {
     "sleep": "set spec.engine.sleep: true, which is not built for several GPUs",
     "reload": "set spec.engine.reload: true, which is not built for several GPUs, or restart the pods",
 }

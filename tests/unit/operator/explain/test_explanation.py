@@ -405,3 +405,15 @@ def test_a_context_that_fits_without_graphs_alone_is_explained(run: Explain, mod
         told.split()
     )
     assert "0 such contexts" not in told
+
+
+def test_a_service_that_can_sleep_says_what_that_frees(run: Explain) -> None:
+    sleeps = GPU + "  engine: {sleep: true, sleepAfter: 10m}\n"
+    shape = ROOT / "benchmarks" / "shapes" / "qwen3-8b" / "config.json"
+    _, told, _ = run(sleeps, "--node", "gpu=H100", "--model-config", str(shape))
+    frees = told[told.index("sleep  ") :].partition("attention")[0]
+    assert " ".join(frees.split()) == (
+        "sleep frees 15.3 GiB of weights and 54.5 GiB of KV cache on the device of each pod, while the annotation "
+        "graphpod.dev/sleep is true, or after 10 min without a request"
+    )
+    assert "sleep  " not in run(GPU)[1]
