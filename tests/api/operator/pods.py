@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from stubs.engine.answer import Answer
+from stubs.engine.sleeping import Sleeping
+from stubs.engine.story import AWAKE
 from testbed import Cluster
 from tests.places import Manifest, Place
 
@@ -21,6 +24,9 @@ class AdminPorts:
     def __init__(self) -> None:
         self.reports: dict[str, Manifest] = {}
         self.reads: dict[str, int] = {}
+        self.asked: list[str] = []
+        """Paths of POST, in order."""
+        self.engines: dict[str, Sleeping] = {}
         ports = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -32,6 +38,18 @@ class AdminPorts:
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+
+            def do_POST(self) -> None:
+                place, _, order = self.path.rpartition("/")
+                ports.asked.append(self.path)
+                engine = ports.engines.get(place)
+                answer = Answer(404, b"Not Found") if engine is None else engine.answer(f"/{order}")
+                if engine is not None:
+                    ports.reports[f"{place}/warmup"]["sleep"] = engine.said
+                self.send_response(answer.status)
+                self.send_header("Content-Length", str(len(answer.body)))
+                self.end_headers()
+                self.wfile.write(answer.body)
 
             def log_message(self, *_: object) -> None:
                 """Quiet: the operator's log is the evidence."""
@@ -56,9 +74,22 @@ class AdminPorts:
         metadata = pod["metadata"]
         self.reports[f"/{metadata['namespace']}/{metadata['name']}/warmup"] = report
 
+    def obey(self, pod: Manifest) -> None:
+        """From now on the pod takes orders about its weights, as a stub engine that can sleep and reload."""
+        self.engines[_place(pod)] = Sleeping(b'{"features": {"sleep": true, "reload": true}}')
+
+    def orders(self, pod: Manifest) -> list[str]:
+        """What the pod was sent, in order."""
+        place = _place(pod)
+        return [path.removeprefix(place) for path in self.asked if path.startswith(f"{place}/")]
+
     def reads_of(self, pod: Manifest) -> int:
         """How often the pod's warm-up was read."""
         return self.reads.get(f"/{pod['metadata']['namespace']}/{pod['metadata']['name']}/warmup", 0)
+
+
+def _place(pod: Manifest) -> str:
+    return f"/{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
 def report(pod: Manifest, state: str = "Ready", captured: float = 1.0, **changes: Any) -> Manifest:
@@ -89,6 +120,7 @@ def report(pod: Manifest, state: str = "Ready", captured: float = 1.0, **changes
         "stages": [],
         "kv": {"pages": 8, "pageSize": 16, "tokens": 128},
         "failure": None,
+        "sleep": dict(AWAKE),
         **changes,
     }
 
