@@ -1,11 +1,10 @@
-"""A service on a real node that sleeps by its annotation and gives its memory back, wakes with the same answer, and takes
-new weights in place, which answer otherwise; the pod and its container stay the same all the time.
+"""A service on a real node that sleeps by its annotation and gives its memory back, wakes with the same answer, and
+takes new weights in place, which answer otherwise; the pod and its container stay the same all the time.
 
 The tests of this file are one story in its order.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +54,7 @@ def weights(sleepy: Place) -> Iterator[Path]:
     kept = file.with_suffix(".kept")
     shutil.copy2(file, kept)
     yield file
-    os.replace(kept, file)
+    kept.replace(file)
 
 
 def pod(place: Place) -> dict[str, Any]:
@@ -120,7 +119,7 @@ def test_new_weights_answer_otherwise_and_nothing_restarts(
     tensors = load_file(weights)
     tensors[EMBEDDING][[paris, london]] = tensors[EMBEDDING][[london, paris]]
     save_file(tensors, weights.with_suffix(".new"), {"format": "pt"})
-    os.replace(weights.with_suffix(".new"), weights)
+    weights.with_suffix(".new").replace(weights)
 
     sleepy.kubectl("annotate", "gisvc", NAME, f"{RELOAD_ANNOTATION}=london")
     eventually(sleepy.reached("ModelAvailable", "True", "Reloaded", NAME), timeout=CHANGE)
@@ -136,7 +135,7 @@ def test_weights_that_are_not_whole_are_refused_and_the_old_ones_serve(
     before, said = runs(sleepy), answer(sleepy)
     short = weights.with_suffix(".short")
     short.write_bytes(weights.read_bytes()[:-1000])
-    os.replace(short, weights)
+    short.replace(weights)
     sleepy.kubectl("annotate", "gisvc", NAME, "--overwrite", f"{RELOAD_ANNOTATION}=short")
     cause = eventually(sleepy.reached("Ready", "False", "ReloadRefused", NAME), timeout=CHANGE)
     assert "not a whole safetensors file" in cause
