@@ -372,9 +372,8 @@ class Engine(ApiModel):
     )
     reload: Boolean = Field(
         False,
-        description="New weights of the same shape may take the place of those that pods serve, without a restart: "
-        "those in the folder of spec.model.uri (pvc://), when the annotation graphpod.dev/reload changes. Default: "
-        "false.",
+        description="New weights in the folder of spec.model.uri (pvc://) may take the place of the old ones without a "
+        "restart, by the annotation graphpod.dev/reload. Default: false.",
     )
     speculative: Speculative | None = Field(None, description="Speculative decoding. Default: off.")
     host_cache: HostCache | None = Field(

@@ -204,15 +204,15 @@ class PodWeightsStatus(StatusModel):
     state: Word = Field(description="Awake, FallingAsleep, Asleep, Waking or Reloading.")
     revision: Annotated[str, Field(max_length=253)] | None = Field(
         None,
-        description="Value of the annotation graphpod.dev/reload whose weights it serves. Absent before the first.",
+        description="Value of graphpod.dev/reload whose weights it serves. Absent before the first.",
     )
 
 
 class WeightsStatus(StatusModel):
     """Weights that sleep, or that were replaced in place."""
 
-    asleep: Word = Field(description="Pods that sleep until they are woken over pods that have proved their graphs.")
-    freed_bytes: Count = Field(description="Bytes that the sleeping pods have freed on their devices.")
+    asleep: Word = Field(description="Pods that sleep over pods that have proved their graphs.")
+    freed_bytes: Count = Field(description="Bytes that those have freed on their devices.")
     pods: tuple[PodWeightsStatus, ...] = Field(
         (),
         max_length=64,
@@ -292,7 +292,6 @@ class Status(StatusModel):
     )
     weights: WeightsStatus | None = Field(
         None,
-        description="Weights that sleep or were replaced in place. Absent without the annotations graphpod.dev/sleep "
-        "and graphpod.dev/reload, unless a pod sleeps.",
+        description="Weights that sleep or were replaced. Absent without graphpod.dev/sleep and graphpod.dev/reload.",
     )
     last_failure: Failure | None = Field(None, description="The last unresolved failure of a pod.")

@@ -68,7 +68,7 @@ class Refill:
 
     @property
     def untouched(self) -> bool:
-        """Whether nobody has written to the model's files since they were read, not even what was there."""
+        """Whether the model's files are those that were read: written, even with the same content, they are others."""
         try:
             return self.read == _weights_in(self.folder) and self.files == files_in(self.folder)
         except ModelInvalid:
@@ -136,7 +136,7 @@ class Stamp(NamedTuple):
     written: int
     """Nanoseconds. Whoever copies a file may give it the time of another."""
     changed: int
-    """Nanoseconds; nobody sets it. It changes with the file's name and rights, too."""
+    """Nanoseconds; only the kernel sets it. It changes with the file's name and rights, too."""
 
 
 def _weights_in(folder: Path) -> dict[Path, Stamp]:
