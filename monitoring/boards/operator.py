@@ -141,21 +141,15 @@ SERVICES = Section(
         Panel(
             "Readings of pods' warm-up, by result",
             "The operator reads a pod while it starts, and a Ready pod every few minutes or not at all. unreachable "
-            "for long: a NetworkPolicy keeps the operator out.",
-            Kind.Lines,
-            Unit.PerSecond,
-            (Query(f"sum by (result) ({_rate(f'graphpod_operator_warmup_reads_total{{{_HERE}}}')})", "{{result}}"),),
-        ),
-        Panel(
-            "Orders about weights, by order and result",
-            "A pod gets one order for each change of graphpod.dev/sleep or graphpod.dev/reload, and again after 10 s "
-            "to 10 min where it could not obey.",
+            "for long: a NetworkPolicy keeps the operator out. sleep, wake, reload: orders about weights, one for each "
+            "change of graphpod.dev/sleep or graphpod.dev/reload, and again where a pod could not obey.",
             Kind.Lines,
             Unit.PerSecond,
             (
+                Query(f"sum by (result) ({_rate(f'graphpod_operator_warmup_reads_total{{{_HERE}}}')})", "{{result}}"),
                 Query(
                     f"sum by (order, result) ({_rate(f'graphpod_operator_weights_orders_total{{{_HERE}}}')})",
-                    "{{order}} {{result}}",
+                    "{{order}}: {{result}}",
                 ),
             ),
         ),
