@@ -98,7 +98,9 @@ def test_every_metric_moves_in_a_run(
     (other,) = place.pods("second")
     weaker = report(other)
     weaker["graph"]["decode"] |= {"effective": "Disabled", "sizes": {}}
+    weaker["sleep"]["state"] = "Asleep"  # and no annotation wants that
     admin_ports.tell(other, weaker)
+    admin_ports.obey(other)
     set_status(place.cluster, other, running(ready=True))
     place.scale(3)
     eventually(lambda: place.get("deployment", "demo")["spec"]["replicas"] == 1)
