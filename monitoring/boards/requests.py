@@ -224,8 +224,8 @@ DRAFTS = Section(
         Panel(
             "Tokens without drafts, by reason",
             "Tokens a second that were decoded without drafts. Batch: more requests ran than drafts pay for. Behind: "
-            "the draft model reads the text still. Grammar: the mask needs the token before. NothingFound: the text "
-            "had no match. Room: one token was left, or no page.",
+            "the draft model reads the text still. Grammar: the mask needs the token before. Penalties: trees have "
+            "no text in a row. NothingFound: the text had no match. Room: one token was left, or no page.",
             Kind.Stacked,
             Unit.TokensPerSecond,
             (Query(f"sum by (reason) ({rate('graphpod_speculation_plain_rows_total')})", "{{reason}}"),),

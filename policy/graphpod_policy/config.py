@@ -82,6 +82,7 @@ class FeatureConfig:
     speculative: SpeculativeMethod | None = None
     speculative_steps: int = 3
     speculative_topk: int = 1
+    speculative_draft_tokens: int | None = None
     speculative_max_batch: int | None = None
     speculative_draft: str | None = None
     host_cache_bytes: int | None = None

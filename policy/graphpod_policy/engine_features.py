@@ -90,9 +90,15 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         "draft trees",
         "spec.engine.speculative.topk",
+        True,
+        lambda f: f.draft_trees and f.speculative in DRAFT_HEADS and f.speculative_topk,
+    ),
+    Feature(
+        "draft trees without a head",
+        "spec.engine.speculative.topk",
         False,
-        lambda f: f.speculative is not None and f.speculative_topk > 1 and f.speculative_topk,
-        instead="use 1, a chain",
+        lambda f: f.draft_trees and f.speculative not in DRAFT_HEADS and f"{f.speculative_topk} by {f.speculative}",
+        instead=f"use 1, a chain, or one of the methods {', '.join(DRAFT_HEADS)}",
     ),
     Feature("host KV cache", "spec.engine.hostCache", True, lambda f: _bytes(f.host_cache_bytes)),
     Feature("CPU weight offload", "spec.engine.cpuOffload", False, lambda f: _bytes(f.cpu_offload_bytes)),

@@ -17,6 +17,9 @@ from graphpod_policy.enums import (
     SpeculativeMethod,
 )
 
+MOST_TREE_TOKENS = 62
+"""Drafts of one sequence in a pass where they are a tree: a mask of a row has so many bits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Features:
@@ -51,7 +54,9 @@ class Features:
     speculative_steps: int = 3
     """Draft tokens proposed in one pass."""
     speculative_topk: int = 1
-    """Branches kept at each draft step."""
+    """Branches kept at each draft step; with more than one, drafts are a tree."""
+    speculative_draft_tokens: int | None = None
+    """Drafts of a tree; None: as many as steps by branches, or as a pass can verify."""
     speculative_draft: str | None = None
     """Folder of the draft model, where the method has one."""
     speculative_max_batch: int | None = None
@@ -77,8 +82,18 @@ class Features:
 
     @property
     def verify_width(self) -> int:
-        """Tokens of one sequence in a decode pass: 1, or the draft and the token before it."""
-        return 1 if self.speculative is None else self.speculative_steps * self.speculative_topk + 1
+        """Tokens of one sequence in a decode pass: 1, or the drafts and the token before them."""
+        if self.speculative is None:
+            return 1
+        if not self.draft_trees:
+            return self.speculative_steps + 1
+        drafts = min(MOST_TREE_TOKENS, self.speculative_steps * self.speculative_topk)
+        return (self.speculative_draft_tokens or drafts) + 1
+
+    @property
+    def draft_trees(self) -> bool:
+        """Whether several drafts may follow the same token."""
+        return self.speculative is not None and self.speculative_topk > 1
 
 
 @dataclass(frozen=True, slots=True)

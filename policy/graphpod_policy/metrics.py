@@ -165,7 +165,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_speculation_accepted_tokens_total", _C, _E, ("method",), "Draft tokens that were right. Behind the last token of an answer they count, too."),
     Metric("graphpod_speculation_accepted_length", _H, _E, ("method",), "Draft tokens of a request that were right in one pass.", ACCEPTED),
     Metric("graphpod_speculation_max_batch", _G, _E, ("method",), "Requests up to which a decode pass verifies drafts."),
-    Metric("graphpod_speculation_plain_rows_total", _C, _E, ("method", "reason"), "Requests that decoded a token without drafts, by reason: Batch (more of them than drafts pay for), Behind (the draft model has not read all of the text yet), Grammar (a thinking budget, too), NothingFound (the method had none) or Room (one token is left, or KV pages are short)."),
+    Metric("graphpod_speculation_plain_rows_total", _C, _E, ("method", "reason"), "Requests that decoded a token without drafts, by reason: Batch (more of them than drafts pay for), Behind (the draft model has not read all of the text yet), Grammar (a thinking budget, too), Penalties (of a service whose drafts are trees), NothingFound (the method had none) or Room (one token is left, or KV pages are short)."),
     Metric("graphpod_nonfinite_logits_total", _C, _E, (), "Requests ended because the model's logits had a NaN or an infinity where a token was due."),
     Metric("graphpod_pooled_prompts_total", _C, _E, ("model_name", "kind"), "Prompts accepted for their vectors, by what asked for them: embedding, score, rerank."),
     Metric("graphpod_prompt_tokens_total", _C, _E, ("model_name",), "Prompt tokens accepted."),

@@ -21,7 +21,7 @@ from graphpod_operator.api.base import (
     lasting,
     sized,
 )
-from graphpod_operator.api.weights_uri import weights_uri
+from graphpod_operator.api.speculative import Speculative
 from graphpod_policy import (
     AllToAll,
     AttentionBackend,
@@ -30,10 +30,8 @@ from graphpod_policy import (
     Quantization,
     ReasoningParser,
     SamplingSource,
-    SpeculativeMethod,
     ToolParser,
 )
-from graphpod_policy.engine_features import WITH_WEIGHTS
 from graphpod_policy.limits import MOST_CONTEXT
 
 _PART = r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?"
@@ -58,39 +56,6 @@ class ImagePullPolicy(StrEnum):
     Always = "Always"
     IfNotPresent = "IfNotPresent"
     Never = "Never"
-
-
-class Speculative(ApiModel):
-    """Speculative decoding."""
-
-    RULES = (
-        ValidationRule(
-            f"(self.method in [{', '.join(repr(method.value) for method in WITH_WEIGHTS)}]) == has(self.draftModel)",
-            f"engine.speculative.draftModel is for {', '.join(WITH_WEIGHTS)}, which need it, and for no other method",
-            lambda draft: (draft.method in WITH_WEIGHTS) == (draft.draft_model is not None),
-        ),
-    )
-
-    method: SpeculativeMethod = Field(
-        description="How draft tokens are proposed: Ngram from the text so far, DraftModel by a small model, Eagle and "
-        "Eagle3 by a head trained for the model, Mtp by a layer of the model's own checkpoint. Required, no default."
-    )
-    draft_model: Annotated[str, weights_uri("spec.engine.speculative.draftModel")] | None = Field(
-        None,
-        min_length=7,
-        max_length=512,
-        description="Weights of the draft model or head, written as spec.model.uri is and on the same claim. "
-        "Default: none.",
-    )
-    steps: Integer = Field(3, ge=1, le=16, description="Draft tokens proposed per pass. Default: 3.")
-    topk: Integer = Field(1, ge=1, le=16, description="Branches kept at each draft step. Default: 1 (a chain).")
-    max_batch: Integer | None = Field(
-        None,
-        ge=1,
-        le=4096,
-        description="Requests up to which a decode pass verifies drafts; larger batches decode without them. Default: "
-        "Auto, measured at the start of each pod.",
-    )
 
 
 class HostCache(ApiModel):

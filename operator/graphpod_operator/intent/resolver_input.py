@@ -58,6 +58,7 @@ def features(spec: Spec) -> Features:
         speculative=draft.method if draft else None,
         speculative_steps=draft.steps if draft else unused.speculative_steps,
         speculative_topk=draft.topk if draft else unused.speculative_topk,
+        speculative_draft_tokens=draft.draft_tokens if draft else unused.speculative_draft_tokens,
         speculative_max_batch=draft.max_batch if draft else unused.speculative_max_batch,
         speculative_draft=ModelUri.parse(draft.draft_model).mounted_path if draft and draft.draft_model else None,
         host_cache_bytes=quantity.whole(engine.host_cache.size) if engine.host_cache else None,

@@ -27,6 +27,7 @@ from graphpod_policy.facts import NOTHING_KNOWN, Facts, ModelFacts
 from graphpod_policy.node import NOWHERE, PROCESS_BYTES, Capability, NodeFacts, processes_bytes
 from graphpod_policy.plan import Decision, Plan
 from graphpod_policy.resolution.resolve import chunk_there, refine
+from graphpod_policy.start.draft_trees import tree_too_large
 from graphpod_policy.start.footprint import (
     MARGIN,
     activation_bytes,
@@ -66,6 +67,7 @@ def can_start(
     if model is not None and (misfit := draft_misfit(config, model)) is not None:
         found.append(misfit)
     found += _drafts_by_transformers(config, model)
+    found += tree_too_large(config)
     if dtype.refused:
         found.append(Obstacle.of(ExitCode.DtypeUnavailable, dtype.refused))
     found += _fp8_weights(config, model, node)

@@ -132,7 +132,8 @@ def drafting_bytes(config: EngineConfig, known: Facts) -> int:
     if known.model is None or (draft := known.model.draft) is None:
         return 0
     features = config.feature_set()
-    rows = most_drafted(config) * (2 if draft.head is None else features.verify_width)
+    each = 2 if draft.head is None else max(features.speculative_steps + 1, features.speculative_topk)
+    rows = most_drafted(config) * each
     plain = replace(_drafting(config, draft).feature_set(), speculative=None)
     scratch = decode_scratch_bytes(rows, draft, known, config.features.device)
     return pool_bytes(Phase.Decode, rows, plain, draft) + scratch + returned_states_bytes(config, known)
@@ -152,7 +153,7 @@ def kept_states_bytes(config: EngineConfig, known: Facts) -> int:
     one of padding."""
     features = config.feature_set()
     seats = 2 * limits.batch(features, known) + 1
-    return seats * features.verify_width * _state_bytes(config, known)
+    return seats * (features.speculative_steps + 1) * _state_bytes(config, known)
 
 
 def _state_bytes(config: EngineConfig, known: Facts) -> int:

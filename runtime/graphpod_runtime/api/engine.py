@@ -50,6 +50,8 @@ class Engine:
         decode: Policy | str = Policy.Auto,
         speculative: SpeculativeMethod | str | None = None,
         draft_tokens: int | None = None,
+        draft_topk: int = 1,
+        draft_tree_tokens: int | None = None,
         draft_model: str | Path | None = None,
         drafts_max_batch: int | None = None,
         host_cache: int | None = None,
@@ -61,10 +63,10 @@ class Engine:
     ) -> None:
         """Loads, captures and checks; returns when Ready. `model` is a folder, `max_model_len` tokens, `max_batch`
         sequences; `quantization` is what plain weights become; with `speculative`, `draft_tokens` follow each token in
-        batches of up to `drafts_max_batch`, and `draft_model` is the folder of a DraftModel; `host_cache` is bytes of
-        host memory for KV pages, `prefill_budget` tokens of a prefill pass between two decode steps;
-        `tensor_parallel` GPUs share each layer, `expert_parallel` groups of them its experts, `pipeline_parallel`
-        stages the layers. Or `config` says all of it.
+        batches of up to `drafts_max_batch`, or with `draft_topk` above 1 trees of `draft_tree_tokens`, and
+        `draft_model` is the folder of what drafts; `host_cache` is bytes of host memory for KV pages, `prefill_budget`
+        tokens of a prefill pass between two decode steps; `tensor_parallel` GPUs share each layer, `expert_parallel`
+        groups of them its experts, `pipeline_parallel` stages the layers. Or `config` says all of it.
 
         ValueError for arguments that contradict each other, LocalError, TokenizerInvalid or DefaultsInvalid for what is
         wrong with the folder, StartFailure for a start that fails.
@@ -75,8 +77,9 @@ class Engine:
         self._settings = Settings.of(
             model, config, name=name, device=device, dtype=dtype, quantization=quantization,
             max_model_len=max_model_len, max_batch=max_batch, prefill=prefill, decode=decode, speculative=speculative,
-            draft_tokens=draft_tokens, draft_model=draft_model,
-            drafts_max_batch=drafts_max_batch, host_cache=host_cache, prefill_budget=prefill_budget,
+            draft_tokens=draft_tokens, draft_topk=draft_topk, draft_tree_tokens=draft_tree_tokens,
+            draft_model=draft_model, drafts_max_batch=drafts_max_batch, host_cache=host_cache,
+            prefill_budget=prefill_budget,
             tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel, expert_parallel=expert_parallel,
         )  # fmt: skip
         self._closed = False

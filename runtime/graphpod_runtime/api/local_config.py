@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -25,6 +26,8 @@ from graphpod_policy import (
     resolve,
 )
 from graphpod_policy.engine_features import WITH_WEIGHTS
+from graphpod_policy.features import MOST_TREE_TOKENS
+from graphpod_policy.start.draft_trees import tree_problem
 from graphpod_runtime.api.gpus import Gpus, usable_gpus
 from graphpod_runtime.base.arguments import POLICIES, memory, number, one_of
 
@@ -60,6 +63,8 @@ class LocalOptions:
     decode: Policy = Policy.Auto
     speculative: SpeculativeMethod | None = None
     draft_tokens: int | None = None
+    draft_topk: int = 1
+    draft_tree_tokens: int | None = None
     draft_model: Path | None = None
     drafts_max_batch: int | None = None
     host_cache: int | None = None
@@ -96,6 +101,8 @@ class LocalOptions:
             decode=options.decode,
             speculative=options.speculative,
             draft_tokens=options.draft_tokens,
+            draft_topk=options.draft_topk,
+            draft_tree_tokens=options.draft_tree_tokens,
             draft_model=options.draft_model,
             drafts_max_batch=options.drafts_max_batch,
             host_cache=options.host_cache,
@@ -167,7 +174,20 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             "--draft-tokens",
             type=number(int, 1, 16),
             metavar="TOKENS",
-            help="drafts of a request in a pass; default: 3",
+            help="drafts of a request in a pass, or of each branch of a tree; default: 3",
+        ),
+        parser.add_argument(
+            "--draft-topk",
+            type=number(int, 1, 16),
+            default=1,
+            metavar="BRANCHES",
+            help="above 1 drafts of a head are a tree: the branches that each step follows; default: 1",
+        ),
+        parser.add_argument(
+            "--draft-tree-tokens",
+            type=number(int, 1, MOST_TREE_TOKENS),
+            metavar="TOKENS",
+            help="drafts of a tree that a pass verifies; default: --draft-tokens times --draft-topk",
         ),
         parser.add_argument(
             "--drafts-max-batch",
@@ -222,9 +242,14 @@ def local_config(
         raise LocalError(ExitCode.SettingInvalid, message)
     if options.draft_model is not None:
         _look_at(options.draft_model)
-    if options.speculative is None and (options.draft_tokens or options.drafts_max_batch):
-        message = "--draft-tokens and --drafts-max-batch are of speculative decoding; add --speculative Ngram"
-        raise LocalError(ExitCode.SettingInvalid, message)
+    tree = options.draft_topk > 1 or options.draft_tree_tokens
+    if options.speculative is None and (options.draft_tokens or options.drafts_max_batch or tree):
+        message = "--draft-tokens, --draft-topk, --draft-tree-tokens and --drafts-max-batch are of speculative decoding"
+        raise LocalError(ExitCode.SettingInvalid, f"{message}; add --speculative Ngram")
+    steps = options.draft_tokens or Features().speculative_steps
+    if problem := tree_problem(steps, options.draft_topk, options.draft_tree_tokens):
+        words = {"draftTokens": "--draft-tree-tokens", "topk": "--draft-topk", "steps": "--draft-tokens"}
+        raise LocalError(ExitCode.SettingInvalid, re.sub("|".join(words), lambda found: words[found[0]], problem))
     device = _device(options.device, find_gpus, say)
     features = Features(
         device=device,
@@ -237,7 +262,9 @@ def local_config(
         max_batch=options.max_batch,
         quantization=options.quantization,
         speculative=options.speculative,
-        speculative_steps=options.draft_tokens or Features().speculative_steps,
+        speculative_steps=steps,
+        speculative_topk=options.draft_topk,
+        speculative_draft_tokens=options.draft_tree_tokens,
         speculative_max_batch=options.drafts_max_batch,
         speculative_draft=None if options.draft_model is None else str(options.draft_model.resolve()),
         host_cache_bytes=options.host_cache,

@@ -12,6 +12,7 @@ from graphpod_policy import AttentionBackend as Asked
 from graphpod_policy import attention as policy
 from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.attention.sdpa import TorchAttention
+from graphpod_runtime.attention.trees import TreeAttention
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.kernels.fatbin import UnreadableLibrary, architectures_of
 from graphpod_runtime.kernels.matrix_product import TRITON
@@ -44,6 +45,8 @@ class Work:
     """Of each layer, where heads have them."""
     shared: bool = False
     """Rows of a decode step may be of one sequence, as drafts are."""
+    trees: bool = False
+    """Such rows may be kept from seeing some of those in front of them."""
 
 
 def attention_for(work: Work, asked: Asked) -> Chosen:
@@ -69,16 +72,17 @@ def attention_for(work: Work, asked: Asked) -> Chosen:
             raise AttentionUnavailable(choice.because)
         case policy.AttentionKernels.Torch:
             if not cuda or choice.reads_whole_tables:
-                return Chosen(TorchAttention(shape, sinks=work.sinks), choice.because, choice.reads_whole_tables)
+                torch_only = TreeAttention if work.trees else TorchAttention
+                return Chosen(torch_only(shape, sinks=work.sinks), choice.because, choice.reads_whole_tables)
             from graphpod_runtime.attention.paged_decode import PagedDecode
 
-            decode = PagedDecode(shape, work.dtype, work.device, shared=work.shared)
+            decode = PagedDecode(shape, work.dtype, work.device, shared=work.shared, trees=work.trees)
             return Chosen(TorchAttention(shape, decode), choice.because)
         case prefill:
             from graphpod_runtime.attention.flashinfer import FlashInferAttention
             from graphpod_runtime.attention.paged_decode import PagedDecode
 
-            decode = PagedDecode(shape, work.dtype, work.device, shared=work.shared)
+            decode = PagedDecode(shape, work.dtype, work.device, shared=work.shared, trees=work.trees)
             backend = FlashInferAttention(shape, work.dtype, work.kv_dtype, work.device, prefill.value, decode)
             return Chosen(backend, choice.because)
 

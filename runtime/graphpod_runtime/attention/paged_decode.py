@@ -19,9 +19,19 @@ from graphpod_runtime.kernels.rows.row_copies import rows_for
 class PagedDecode:
     """Attention of passes whose rows each have their own pages and length, for any model; a part of a backend."""
 
-    def __init__(self, shape: ModelShape, dtype: torch.dtype, device: torch.device, *, shared: bool = False) -> None:
-        """`shared`: rows may be of one sequence, each of which attends to those before it."""
+    def __init__(
+        self,
+        shape: ModelShape,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        shared: bool = False,
+        trees: bool = False,
+    ) -> None:
+        """`shared`: rows may be of one sequence, each of which attends to those before it; `trees`: but for those that
+        `Inputs.hidden` names."""
         self._shape, self._dtype, self._device, self._shared = shape, dtype, device, shared
+        self._names = ("slots", "tables", "lengths", *(("hidden",) if trees else ()))
         self._scratch = self._scratch_of(0)
 
     def bind(self, cache: KvCache) -> None:
@@ -38,6 +48,7 @@ class PagedDecode:
             Slot("tables", rows, (pages,), torch.int64, padding=SCRATCH_PAGE),
             # One token of the scratch page: attention over nothing would be NaN.
             Slot("lengths", rows, (), torch.int64, padding=1),
+            *(Slot(name, rows, (), torch.int64) for name in self._names[3:]),
             device=self._device,
         )
         self._scratch = self._scratch_of(rows)
@@ -47,15 +58,20 @@ class PagedDecode:
 
     def plan(self, inputs: Inputs) -> None:
         """The next rows are those of `inputs`, uncaptured."""
-        parts = (inputs.slots, inputs.tables, inputs.lengths)
+        parts = self._parts(inputs, torch.zeros_like(inputs.slots))
         self._rows = Rows(*(part.to(self._device, non_blocking=True).contiguous() for part in parts))
 
     def plan_step(self, inputs: Inputs, size: int) -> None:
         """As AttentionBackend.plan_step."""
         static = self._static
-        for name, live in (("slots", inputs.slots), ("tables", inputs.tables), ("lengths", inputs.lengths)):
+        for name, live in zip(self._names, self._parts(inputs, inputs.slots[:0]), strict=True):
             static.load(name, live, size)
-        self._rows = Rows(*(static.view(name, size) for name in ("slots", "tables", "lengths")))
+        self._rows = Rows(*(static.view(name, size) for name in self._names))
+
+    def _parts(self, inputs: Inputs, nothing: Tensor) -> tuple[Tensor, ...]:
+        """What `inputs` have by those names; `nothing`: where rows see all."""
+        parts = (inputs.slots, inputs.tables, inputs.lengths, nothing if inputs.hidden is None else inputs.hidden)
+        return parts[: len(self._names)]
 
     def over(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Callable[[int], Tensor]:
         """As AttentionBackend.over, of rows that were planned."""
@@ -86,5 +102,6 @@ class PagedDecode:
         )
         q, k, v = heads.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=1)
         slots = torch.full((count,), SCRATCH_PAGE)
-        self._rows = Rows(*(part.to(self._device) for part in (slots, slots[:, None], torch.ones_like(slots))))
+        parts = (slots, slots[:, None], torch.ones_like(slots), torch.zeros_like(slots))
+        self._rows = Rows(*(part.to(self._device) for part in parts[: len(self._names)]))
         self.over(q, k, v, q.new_empty(count, shape.heads * shape.head_dim))(0)

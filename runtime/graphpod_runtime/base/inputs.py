@@ -10,9 +10,7 @@ from graphpod_policy import Phase
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """One pass over `count` real rows. All int64. Tokens, positions and slots are on the pass's device. Tables, lengths
-    and starts are on the host, those of a decode step perhaps on the device; a backend of attention puts on the device
-    what its kernels read.
-    """
+    and starts are on the host, those of a decode step perhaps on the device; attention copies what its kernels read."""
 
     phase: Phase
     tokens: Tensor
@@ -33,6 +31,8 @@ class Inputs:
     """Whether the rows of prompt tokens are wanted, too."""
     in_place: bool = False
     """Whether the rows lie in the static buffers of decode steps, padding included."""
+    hidden: Tensor | None = None
+    """[count]: bit n of a row hides the n-th token in front of its own from it; None: it sees all of them."""
 
     count: int = field(init=False)
     """Real rows."""

@@ -18,6 +18,7 @@ from graphpod_policy.attention import DECODE_PARTS, FEW_PARTS, FEW_ROWS, most_pa
 from graphpod_runtime.base.shapes import KvScale
 from graphpod_runtime.cache.cells import quantises
 from graphpod_runtime.kernels.rows.row_copies_triton import held
+from graphpod_runtime.kernels.tree_attention import HIDEABLE
 
 LOG2_E = 1.4426950408889634
 LEAST_GROUP = 16
@@ -62,15 +63,20 @@ def tile_of(rows: int, token_bytes: int, shared: int, *, quantised: bool = False
 
 @triton.jit
 def _over(
-    query, keys, values, table, begin, end, head, kv_heads, scale, best, total, sums, at_d,
-    page_size: tl.constexpr, width: tl.constexpr, block: tl.constexpr,
+    query, keys, values, table, begin, end, last, unseen, head, kv_heads, scale, best, total, sums, at_d,
+    page_size: tl.constexpr, width: tl.constexpr, block: tl.constexpr, trees: tl.constexpr, hideable: tl.constexpr,
 ):  # fmt: skip
     """Attention over tokens [begin, end) of the cache on top of (largest score, mass, weighted values) so far. Keys and
-    values are multiplied in the type of `query`; `scale` is a number or one a query head."""
+    values are multiplied in the type of `query`; `scale` is a number or one a query head. With `trees`, bit n of
+    `unseen` hides the n-th token in front of the `last` one, up to `hideable`."""
     wide = at_d < width
     for first in range(begin, end, block):
         position = first + tl.arange(0, block)
         inside = position < end
+        if trees:
+            behind = last - position
+            hides = (unseen >> tl.minimum(tl.maximum(behind, 0), hideable - 1).to(tl.int64)) & 1
+            inside = inside & ((hides == 0) | (behind >= hideable))
         page = tl.load(table + position // page_size, inside, other=0)
         cell = ((page * page_size + position % page_size) * kv_heads + head) * width
         key = tl.load(keys + cell[None, :] + at_d[:, None], inside[None, :] & wide[:, None], other=0.0)
@@ -78,8 +84,10 @@ def _over(
         scores = tl.dot(query, key.to(query.dtype), input_precision="ieee") * scale
         scores = tl.where(inside[None, :], scores, float("-inf"))
         peak = tl.maximum(best, tl.max(scores, 1))
-        shares = tl.exp2(scores - peak[:, None])
-        fade = tl.exp2(best - peak)
+        # All that a step has seen so far may be hidden.
+        level = tl.where(peak == float("-inf"), 0.0, peak) if trees else peak
+        shares = tl.exp2(scores - level[:, None])
+        fade = tl.exp2(best - level)
         total = total * fade + tl.sum(shares, 1)
         sums = tl.dot(shares.to(query.dtype), value.to(query.dtype), sums * fade[:, None], input_precision="ieee")
         best = peak
@@ -96,17 +104,25 @@ def _own(source, cells, inverse, wide, at_d, quantised: tl.constexpr):
     return row
 
 
-@triton.jit(do_not_specialize=["table_stride", "window"], do_not_specialize_on_alignment=["slots", "tables", "lengths"])
+@triton.jit(
+    do_not_specialize=["table_stride", "window"],
+    do_not_specialize_on_alignment=["slots", "tables", "lengths", "hidden"],
+)
 def _attend(
-    q, k, v, keys, values, slots, tables, lengths, out, sums_of, extremes_of, ended,
+    q, k, v, keys, values, slots, tables, lengths, hidden, out, sums_of, extremes_of, ended,
     scale, value_scale, key_inverse, value_inverse, q_stride, k_stride, v_stride, table_stride, kv_heads, window,
     page_size: tl.constexpr, group: tl.constexpr, group_block: tl.constexpr, width: tl.constexpr,
     width_block: tl.constexpr, quantised: tl.constexpr, parts: tl.constexpr, least: tl.constexpr, block: tl.constexpr,
-    even: tl.constexpr, middle: tl.constexpr, largest_query: tl.constexpr,
+    even: tl.constexpr, middle: tl.constexpr, largest_query: tl.constexpr, trees: tl.constexpr, hideable: tl.constexpr,
 ):  # fmt: skip
     row, head = (tl.program_id(0) // kv_heads).to(tl.int64), tl.program_id(0) % kv_heads
     part = tl.program_id(1)
     length = tl.load(lengths + row).to(tl.int32)
+    unseen = tl.full((), 0, tl.int64)
+    if trees:
+        unseen = tl.load(hidden + row)
+        # A window counts what the row sees; branches are shorter than windows.
+        window += tl.sum((unseen >> tl.arange(0, 64).to(tl.int64)) & 1).to(tl.int32)
     first = tl.maximum(0, length - window)
     size = tl.maximum(tl.cdiv(length - first, parts), tl.minimum(tl.cdiv(length - first, even), middle))
     size = tl.maximum(least, tl.cdiv(size, block) * block)
@@ -129,8 +145,8 @@ def _attend(
             shrink = tl.exp2(tl.minimum(0.0, tl.floor(tl.log2(largest_query / largest))))[:, None]
             factor, scales = (query.to(tl.float32) * shrink).to(tl.float16), scales / shrink
         best, total, sums = _over(
-            factor, keys, values, tables + row * table_stride, begin, tl.minimum(end, length - 1), head, kv_heads,
-            scales, best, total, sums, at_d, page_size, width, block,
+            factor, keys, values, tables + row * table_stride, begin, tl.minimum(end, length - 1), length - 1, unseen,
+            head, kv_heads, scales, best, total, sums, at_d, page_size, width, block, trees, hideable,
         )  # fmt: skip
         if end == length:
             cell = (tl.load(slots + row) * kv_heads + head) * width
@@ -195,12 +211,13 @@ class Scratch(NamedTuple):
 class Rows(NamedTuple):
     """Where the rows of a step live, on the device: `slots` [rows] of their own keys and values, `tables`
     [rows, pages] and `lengths` [rows], all int64; row i attends to its first lengths[i] tokens, the last of which is
-    itself.
+    itself, but for those `hidden` [rows], as Inputs has them. None: every row sees all.
     """
 
     slots: Tensor
     tables: Tensor
     lengths: Tensor
+    hidden: Tensor | None = None
 
 
 @cache
@@ -228,10 +245,13 @@ class Step:
         quantised = quantises(cells)
         tile = tile_of(count, width_block * q.element_size(), _shared(q.device), quantised=quantised)
         self._grid = (count * kv_heads, tile.parts, 1)
-        self._rows = (q, k, v), (*rows, out, *scratch)
+        # Without trees nothing is read there.
+        hidden = rows.lengths if rows.hidden is None else rows.hidden
+        self._rows = (q, k, v), (rows.slots, rows.tables, rows.lengths, hidden, out, *scratch)
         self._strides = q.stride(0), k.stride(0), v.stride(0), rows.tables.stride(0), kv_heads
         self._shape = group, group_block, width, width_block, quantised
         self._tile = tile.parts, tile.least, tile.block, DECODE_PARTS, MIDDLE, LARGEST_QUERY
+        self._trees = rows.hidden is not None, HIDEABLE
         self._options = {"num_warps": tile.warps, "num_stages": tile.stages}
         self._launch: Any = None
 
@@ -241,7 +261,7 @@ class Step:
         arguments = (
             *self._rows[0], keys, values, *self._rows[1],
             softmax * scale.key * LOG2_E, scale.value, 1.0 / scale.key, 1.0 / scale.value,
-            *self._strides, window or 2**30, keys.shape[1], *self._shape, *self._tile,
+            *self._strides, window or 2**30, keys.shape[1], *self._shape, *self._tile, *self._trees,
         )  # fmt: skip
         if self._launch is None:
             # Choosing the compiled kernel takes longer than launching it, and the choice is the same for all layers.

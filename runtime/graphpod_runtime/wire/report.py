@@ -134,11 +134,16 @@ class ServedDrafts(NamedTuple):
     """Name of the draft model's folder; None: the method has none."""
     graphs: int = 0
     """Of its steps: batch sizes that were captured."""
+    topk: int = 1
+    """Branches that each step follows; 1: drafts are chains."""
+    tree_tokens: int = 0
+    """Drafts of a tree."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values in the API's words."""
         auto = ["maxBatch"] if self.auto else []
         found = {"method": self.method.value, "steps": self.steps, "maxBatch": self.batch, "auto": auto}
+        found |= {} if self.topk == 1 else {"topk": self.topk, "draftTokens": self.tree_tokens}
         return found if self.model is None else found | {"draftModel": self.model, "graphs": self.graphs}
 
 

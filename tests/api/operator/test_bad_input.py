@@ -42,6 +42,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"engine": {"hostCache": {}}}, "spec.engine.hostCache.size: Required value"),
     ({"engine": {"cpuOffload": {"size": -1}}}, "spec.engine.cpuOffload.size in body should be greater than or equal"),
     ({"engine": {"speculative": {"method": "Magic"}}}, 'spec.engine.speculative.method: Unsupported value: "Magic"'),
+    (
+        {"engine": {"speculative": {"method": "Mtp", "draftTokens": 8}}},
+        "engine.speculative.draftTokens needs topk above 1",
+    ),
+    (
+        {"engine": {"speculative": {"method": "Mtp", "steps": 6, "topk": 16}}},
+        "engine.speculative: (steps - 1) * topk is at most 62",
+    ),
     ({"engine": {"speculative": {"method": "Eagle3"}}}, "engine.speculative.draftModel is for DraftModel, Eagle"),
     (
         {"engine": {"speculative": {"method": "Ngram", "draftModel": "pvc://draft"}}},
@@ -158,7 +166,7 @@ def test_the_longest_allowed_name_and_ladder_are_accepted(door: Door) -> None:
     ("spec", "words"),
     [
         ({"engine": {"quantization": "Gguf"}}, "spec.engine.quantization"),
-        ({"engine": {"speculative": {"method": "Mtp", "topk": 2}}}, "spec.engine.speculative.topk"),
+        ({"engine": {"speculative": {"method": "Ngram", "topk": 2}}}, "spec.engine.speculative.topk"),
         ({"engine": {"cpuOffload": {"size": "1Gi"}}}, "spec.engine.cpuOffload"),
         ({"engine": {"lora": [{"name": "a", "uri": "pvc://c/a"}]}}, "spec.engine.lora"),
         ({"parallelism": {"nodes": 2}}, "spec.parallelism.nodes"),

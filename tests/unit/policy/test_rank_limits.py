@@ -69,6 +69,10 @@ def test_what_does_not_divide_is_refused_with_both_numbers(ranks: int, changes: 
     [
         ({"sleep": True}, "spec.engine.sleep: sleep with"),
         ({"host_cache_bytes": 1 << 30}, "spec.engine.hostCache: a host KV cache with"),
+        (
+            {"speculative": SpeculativeMethod.Mtp, "speculative_topk": 2},
+            "spec.engine.speculative.topk: a tree of drafts with",
+        ),
     ],
 )
 def test_what_ranks_do_not_have_yet_is_refused_by_name(changes: dict[str, Any], words: str) -> None:

@@ -175,6 +175,8 @@ def engine_config(folder: Path, prefill: Policy, decode: Policy, **changes: Any)
         "attention",
         "speculative",
         "speculative_steps",
+        "speculative_topk",
+        "speculative_draft_tokens",
         "speculative_max_batch",
         "speculative_draft",
         "host_cache_bytes",

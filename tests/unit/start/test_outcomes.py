@@ -267,7 +267,7 @@ def gpu(entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
         monkeypatch.delitem(sys.modules, name)
     # Decode's own kernels can be imported only with triton, which torch's CPU build does not have.
-    without_kernels = SimpleNamespace(PagedDecode=lambda shape, dtype, device, shared: None)
+    without_kernels = SimpleNamespace(PagedDecode=lambda shape, dtype, device, shared, trees: None)
     monkeypatch.setitem(sys.modules, "graphpod_runtime.attention.paged_decode", without_kernels)
     monkeypatch.setattr(choice, "TRITON", True)
     monkeypatch.syspath_prepend(package.parent)

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from graphpod_policy import Phase
 from graphpod_policy.cost.selfcheck import Comparison, comparisons
+from graphpod_policy.features import MOST_TREE_TOKENS
 from graphpod_runtime.base import tensor_pytree
 from graphpod_runtime.base.errors import SelfCheckFailed
 from graphpod_runtime.base.inputs import Inputs
@@ -78,6 +79,8 @@ class Checker:
     tipped: Callable[[], AbstractContextManager[None]] | None = None
     """Within, the model computes with weights that tip activations or choices; None: it rounds none to FP8, and has no
     router."""
+    trees: bool = False
+    """Rows of a decode step may be kept from seeing some tokens in front of them."""
     ranks: Ranks = ALONE
     """All run the same passes, and none acts on what it finds before it knows what the others have found."""
 
@@ -171,6 +174,10 @@ class Checker:
         allocator = PageAllocator(self.cache.pages)
         batch = (self._decode if self.phase is Phase.Decode else self._prefill)(count, allocator, generator)
         inputs = inputs_of(batch, self.cache.page_size, self.cache.device)
+        if self.trees and self.phase is Phase.Decode:
+            # A row sees itself.
+            drawn = torch.randint(1 << MOST_TREE_TOKENS, (inputs.count,), generator=generator) << 1
+            inputs = replace(inputs, hidden=drawn.to(self.cache.device))
         return _Scene(inputs, self.cache, seed)
 
     def _decode(self, count: int, allocator: PageAllocator, generator: torch.Generator) -> Batch:

@@ -81,8 +81,7 @@ def dummy_inputs(phase: Phase, size: int, page_size: int, device: torch.device =
 
 
 def padded_step(inputs: Inputs, size: int) -> Inputs:
-    """A decode step of `size` rows: those behind the rows of `inputs` read and write the scratch page only, as the
-    padding of static buffers does."""
+    """A decode step of `size` rows: those behind `inputs` read and write the scratch page, as buffers' padding does."""
     padding = dummy_inputs(inputs.phase, size - inputs.count, 1, inputs.tokens.device)
     wide = functional.pad(padding.tables, (0, inputs.tables.shape[1] - 1), value=SCRATCH_PAGE).to(inputs.tables.device)
     return replace(
@@ -94,4 +93,5 @@ def padded_step(inputs: Inputs, size: int) -> Inputs:
         lengths=torch.cat((inputs.lengths, padding.lengths.to(inputs.lengths.device))),
         starts=torch.arange(size + 1, device=inputs.starts.device),
         yields=tuple(range(size)),
+        hidden=None if inputs.hidden is None else functional.pad(inputs.hidden, (0, padding.count)),
     )

@@ -1,7 +1,7 @@
 """What a step over drafts gave: a run of one or more tokens for each sequence."""
 
 from collections.abc import Sequence as List
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -20,11 +20,13 @@ class Runs:
     """int64 [entries, width + 2]: as `advance` gives it."""
     proposed: Tensor | None
     """bool [entries]: whether there were drafts to speak of; None: for no entry."""
+    nodes: Tensor | None = None
+    """int64 [entries, longest run]: behind which rows of an entry its tokens are; None: behind the first ones."""
 
     def copied(self) -> "Runs":
         """On its way to the host."""
-        proposed = None if self.proposed is None else self.proposed.to(HOST, non_blocking=True, copy=True)
-        return replace(self, taken=self.taken.to(HOST, non_blocking=True, copy=True), proposed=proposed)
+        proposed, nodes = (None if part is None else _sent(part) for part in (self.proposed, self.nodes))
+        return Runs(self.widths, _sent(self.taken), proposed, nodes)
 
     def landed(self, answers: List[Logprob | None]) -> DraftsYielded:
         """From the host. `answers`: of every row, or of none."""
@@ -36,7 +38,11 @@ class Runs:
         if not answers:
             return DraftsYielded(tokens, more=more, drafted=drafted)
         firsts = [sum(self.widths[:entry]) for entry in range(len(runs))]
-        scored = [answers[first : first + len(run)] for first, run in zip(firsts, runs, strict=True)]
+        nodes = [range(len(run)) for run in runs] if self.nodes is None else self.nodes.tolist()
+        scored = [
+            [answers[first + node] for _, node in zip(run, own, strict=False)]
+            for first, run, own in zip(firsts, runs, nodes, strict=True)
+        ]
         return DraftsYielded(
             tokens,
             tuple(one[0] for one in scored),
@@ -44,3 +50,7 @@ class Runs:
             more_answers=tuple(tuple(one[1:]) for one in scored),
             drafted=drafted,
         )
+
+
+def _sent(part: Tensor) -> Tensor:
+    return part.to(HOST, non_blocking=True, copy=True)

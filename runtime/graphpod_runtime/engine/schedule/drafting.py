@@ -6,6 +6,7 @@ take a page that another sequence needs: where pages are short, there are fewer.
 text the draft model has not read.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterator
 from collections.abc import Sequence as List
@@ -32,6 +33,8 @@ class DraftBatch(DecodeBatch):
     widths: tuple[int, ...] = ()
     rooms: tuple[int, ...] = ()
     reads: tuple[int, ...] = ()
+    most: int = sys.maxsize
+    """Tokens that it gives a sequence at most, and no more than it has rows of it: branches of a tree are shorter."""
 
     def by_row(self, entries: List[Entry]) -> tuple[Entry, ...]:
         """What is said of each sequence, once for each of its rows."""
@@ -63,6 +66,8 @@ class PlainReason(StrEnum):
     """The draft model has not read all of its text."""
     Grammar = "Grammar"
     """Its mask needs the token before on the host."""
+    Penalties = "Penalties"
+    """They read the text of each row, and in a tree it does not lie in a row."""
     NothingFound = "NothingFound"
     """The method had no draft for it."""
     Room = "Room"
@@ -75,6 +80,10 @@ class Speculation(NamedTuple):
     method: SpeculativeMethod
     width: int
     max_batch: int
+    deepest: int | None = None
+    """Drafts that follow each other at most, where they are trees; None: they are chains."""
+    slots: int = 0
+    """KV slots from the latest token on that what drafts a tree writes, if those are more than `width`."""
 
 
 @dataclass(slots=True)
@@ -103,11 +112,14 @@ class Drafting:
         self.plain.update(reason for reason in reasons if reason is not None)
         widths = tuple(1 if reason else self.speculation.width for reason in reasons)
         for one, width in zip(sequences, widths, strict=True):
-            last = min(one.length + width - 1, self._limit(one))
+            slots = max(width, self.speculation.slots) if width > 1 else 1
+            last = min(one.length + slots - 1, self._limit(one))
             while last > len(one.pages) * self.page_size and kv.available > spare:
                 kv.grow(one)
         rooms = tuple(min(self._limit(one), len(one.pages) * self.page_size) for one in sequences)
-        return DraftBatch(sequences, tuple(one.length for one in sequences), widths, rooms, reads)
+        most = sys.maxsize if self.speculation.deepest is None else self.speculation.deepest + 1
+        ends = tuple(one.length for one in sequences)
+        return DraftBatch(sequences, ends, widths, rooms, reads, most)
 
     def landed(self, batch: DraftBatch, yielded: DraftsYielded) -> list[int]:
         """As the function `landed`; counts what had no drafts."""
@@ -125,6 +137,8 @@ class Drafting:
     def _why_plain(self, sequence: Sequence, sequences: int) -> PlainReason | None:
         if sequences > self.speculation.max_batch:
             return PlainReason.Batch
+        if self.speculation.deepest is not None and sequence.sampling.processing.reads_tokens:
+            return PlainReason.Penalties
         return PlainReason.Grammar if sequence.grammar is not None else None
 
     def _lacks(self, sequence: Sequence) -> int:
@@ -155,6 +169,6 @@ def landed(batch: DraftBatch, yielded: DraftsYielded) -> list[int]:
 def launched(batch: DraftBatch) -> None:
     """`batch` is in flight."""
     for sequence, width, room in zip(batch.sequences, batch.widths, batch.rooms, strict=True):
-        flight = Flight(width, room)
+        flight = Flight(min(width, batch.most), room)
         sequence.launched = flight.most(sequence.launched)
         sequence.flights.append(flight)

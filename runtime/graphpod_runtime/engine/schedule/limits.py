@@ -38,6 +38,9 @@ class Limits:
         if asked.speculative is not None:
             width = config.feature_set().verify_width
             speculation = Speculation(asked.speculative, width, asked.speculative_max_batch or batch)
+            if config.feature_set().draft_trees:
+                slots = (asked.speculative_steps - 1) * asked.speculative_topk + 1
+                speculation = speculation._replace(deepest=asked.speculative_steps, slots=slots)
         return cls(
             context,
             batch,

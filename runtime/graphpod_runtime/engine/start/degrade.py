@@ -176,6 +176,7 @@ class DegradingCapture:
             vocab=self._device_state.model.shape.vocab,
             max_model_len=self._config.max_model_len,
             long_row=LONG_ROW[self._config.features.device],
+            trees=self._config.feature_set().draft_trees,
             ranks=self._capturer.ranks,
             tipped=tipping_of(self._device_state.model.module(), self._capturer.ranks),
         )

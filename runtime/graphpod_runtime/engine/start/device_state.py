@@ -23,6 +23,7 @@ from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.cache_folder import folder_of
 from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.drafting.proposer import Ngram
+from graphpod_runtime.engine.forward.drafting.tree_seats import TreeSeats
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.forward.passes import DecodePass, Pass, PrefillPass
 from graphpod_runtime.engine.forward.seats import Seats
@@ -102,7 +103,7 @@ class DeviceState:
             addresses=addresses,
             passes=passes,
             breaks=breaks,
-            seats=_seats_of(config, into, attention),
+            seats=_seats_of(config, into, attention, static.get("hidden")),
             attention_layers=layers,
         )
         device_state.bind(attention.cache)
@@ -182,13 +183,18 @@ def new_cache(
     return KvCache.allocate(model.shape, pages, config.page_size, cache_dtype(config), device, model.kv_scales, span)
 
 
-def _seats_of(config: EngineConfig, into: StepRows, attention: AttentionBackend) -> Seats | DraftingSeats:
-    """Those of an engine whose steps read their rows `into` static buffers."""
+def _seats_of(
+    config: EngineConfig, into: StepRows, attention: AttentionBackend, hidden: Tensor | None
+) -> Seats | DraftingSeats:
+    """Those of an engine whose steps read their rows `into` static buffers. `hidden`: that of attention, for trees."""
     width = config.feature_set().verify_width
     if width == 1:
         passes = max(2, config.features.pipeline)
         return Seats(config.page_size, into, whole_tables=attention.reads_whole_tables, passes=passes)
     assert config.max_batch is not None, "a start has derived it"
+    if hidden is not None:
+        steps = config.features.speculative_steps
+        return TreeSeats(config.page_size, into, hidden, config.max_batch, lambda: attention.cache, steps)
     seats = DraftingSeats(config.page_size, into, config.max_batch, lambda: attention.cache.slot_tokens)
     if config.features.speculative is SpeculativeMethod.Ngram:
         seats.proposer = Ngram(width - 1)
@@ -221,7 +227,15 @@ def _rehearsed(passes: dict[Phase, Pass], breaks: BreakArena, page_size: int, de
 def attention_of(config: EngineConfig, place: Place, model: Model) -> Chosen:
     """The attention that `config` asks for. StartFailure when it cannot be had."""
     width = config.feature_set().verify_width
-    work = Work(model.shape, dtype_of(config.element), cache_dtype(config), place.device, model.sinks, shared=width > 1)
+    work = Work(
+        model.shape,
+        dtype_of(config.element),
+        cache_dtype(config),
+        place.device,
+        model.sinks,
+        shared=width > 1,
+        trees=config.feature_set().draft_trees,
+    )
     try:
         return attention_for(work, config.features.attention)
     except AttentionUnavailable as error:

@@ -262,7 +262,8 @@ class Starter:
             self.config = replace(self.config, features=replace(asked.features, speculative_max_batch=limit))
             report.drafts = ServedDrafts(method, asked.features.speculative_steps, limit, auto=given is None)
             if draft is not None:
-                report.drafts = report.drafts._replace(model=draft.name, graphs=len(draft.model.graphs))
+                tree = asked.features.speculative_topk, asked.feature_set().verify_width - 1
+                report.drafts = ServedDrafts(*report.drafts[:4], draft.name, len(draft.model.graphs), *tree)
                 draft.ready()
             logger.info("batches of up to %d requests are decoded with drafts", limit)
         tier = None

@@ -40,6 +40,10 @@ class Places(NamedTuple):
         rows = firsts[:, None] + torch.arange(max(widths)).minimum(counts[:, None] - 1)
         return cls(*(part.to(device, non_blocking=True) for part in (entries, offsets, rows, counts - 1)))
 
+    def along(self, nodes: Tensor) -> "Places":
+        """Of each entry the rows of these offsets, int64 [entries, any]."""
+        return self._replace(rows=self.rows.gather(1, nodes))
+
 
 def read(
     state: Tensor, seats: Tensor, places: Places, drafts: Tensor | None, slot_tokens: Tensor, into: StepRows

@@ -52,9 +52,24 @@ class DraftHead(nn.Module, ABC):
         """Tokens [rows] next to the states [rows, hidden] in front of them -> the next states. `states` are given
         away."""
 
+    def scores(self, states: Tensor) -> Tensor:
+        """[rows, hidden] that `forward` gave -> logits of what it can draft [rows, tokens]"""
+        return self._logits(states)
+
+    def tokens(self, drafts: Tensor) -> Tensor:
+        """The model's tokens, of what it can draft [any]."""
+        return drafts
+
     def likeliest(self, states: Tensor) -> Tensor:
         """[rows, hidden] that `forward` gave -> the model's tokens [rows]"""
-        return self._logits(states).argmax(-1)
+        return self.tokens(self.scores(states).argmax(-1))
+
+    def branches(self, states: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """[rows, hidden] that `forward` gave -> the model's `count` likeliest tokens [rows, count], and their
+        log-probabilities: numbers, whatever the states are."""
+        best = self.scores(states).float().log_softmax(-1).topk(count)
+        drafts = self.tokens(best.indices.flatten()).view_as(best.indices)
+        return drafts, best.values.nan_to_num(nan=-torch.inf, neginf=-torch.inf).clamp(max=0.0)
 
     @abstractmethod
     def targets(self) -> dict[str, Destination]:

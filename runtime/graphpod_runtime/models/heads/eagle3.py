@@ -71,11 +71,12 @@ class Eagle3Head(DraftHead):
         attended = layer.attended(both, body.cosines[positions], body.sines[positions], attend)
         return layer.behind(attended, states)
 
-    def likeliest(self, states: Tensor) -> Tensor:
+    def scores(self, states: Tensor) -> Tensor:
         logits = functional.linear(self.norm(states), self.output)
-        if self.shape.part is not None:
-            logits = columns_of_ranks(logits, self.shape.part.ranks)
-        return (self.ids + self.distances).index_select(0, logits.argmax(-1))
+        return logits if self.shape.part is None else columns_of_ranks(logits, self.shape.part.ranks)
+
+    def tokens(self, drafts: Tensor) -> Tensor:
+        return (self.ids + self.distances).index_select(0, drafts)
 
     def targets(self) -> dict[str, Destination]:
         layer = self._layer

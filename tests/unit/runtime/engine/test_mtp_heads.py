@@ -35,6 +35,10 @@ def test_texts_are_those_without_drafts(started: Start, mimo: Path, policies: tu
     assert_texts_stay(started, mimo, policies, kind, MTP)
 
 
+def test_texts_are_those_without_trees(started: Start, mimo: Path) -> None:
+    assert_texts_stay(started, mimo, POLICIES[0], "greedy", MTP | {"speculative_topk": 2})
+
+
 @pytest.mark.parametrize(("kind", "kv_cache_bytes"), [("drawn", 8 << 20), ("greedy", 230 << 10)])
 def test_prefix_hits_chunk_tails_and_preemptions(
     started: Start, mimo: Path, monkeypatch: pytest.MonkeyPatch, kind: str, kv_cache_bytes: int

@@ -34,7 +34,7 @@ from graphpod_runtime.kernels.rows.seat_rows_contract import StepRows
 Numbers = NDArray[numpy.int64]
 
 
-class _Step(NamedTuple):
+class Step(NamedTuple):
     """What the next `keep` is about."""
 
     seats: Tensor
@@ -44,6 +44,7 @@ class _Step(NamedTuple):
     """[rows] that were read."""
     real: Tensor
     proposed: Tensor | None
+    drafts: Tensor | None
     decodes: bool
 
 
@@ -74,7 +75,7 @@ class DraftingSeats:
         self._planned: tuple[tuple[Sequence, ...], tuple[int, ...]] = ((), ())
         self._places = Places.of((1,), self._device)
         self._seats = torch.zeros(0, dtype=torch.int64, device=self._device)
-        self._step: _Step
+        self._step: Step
 
     def step(self, batch: DraftBatch) -> Inputs:
         """The inputs of a step over the latest tokens and drafts, in static buffers. IndexError for a sequence that
@@ -98,11 +99,11 @@ class DraftingSeats:
             self.draft_model.skipped(sequences)
         elif self.head is not None:
             self.head.skipped(self._seats)
-        real = read(self.state, self._seats, self._places, drafts, self.slot_tokens(), self._into)
+        real = self._read(drafts)
         count = sum(widths)
         tokens, positions, slots, lengths, tables = (buffer[:count] for buffer in self._into)
         proposed = None if found is None else found.any if self.script is None else torch.ones_like(found.any)
-        self._step = _Step(self._seats, widths, self._places, tokens.clone(), real, proposed, decodes=True)
+        self._step = Step(self._seats, widths, self._places, tokens.clone(), real, proposed, drafts, decodes=True)
         starts, yields = torch.arange(count + 1), tuple(range(count))
         return Inputs(Phase.Decode, tokens, positions, slots, tables, lengths, starts, yields, in_place=True)
 
@@ -118,18 +119,28 @@ class DraftingSeats:
         widths = (1,) * len(sequences)
         self._plan(sequences, widths)
         nothing = torch.zeros(len(sequences), dtype=torch.int64, device=self._device)
-        self._step = _Step(self._seats, widths, self._places, nothing, nothing.bool(), None, decodes=False)
+        self._step = Step(self._seats, widths, self._places, nothing, nothing.bool(), None, None, decodes=False)
 
     def keep(self, tokens: Tensor, states: Tensor | None = None) -> Runs | None:
         """`tokens` [rows] follow the rows of the pass, which left `states` [rows, …] where a head reads some. None
         behind prompts, which have one token each."""
         step = self._step
-        script = self.script if step.decodes else None
-        taken = advance(self.state, step.seats, step.places, step.tokens, step.real, tokens, script)
+        taken, nodes = self._advance(step, tokens)
         if self.head is not None:
             assert states is not None, "every pass leaves states where a head reads them"
-            self.head.keep(step.seats, step.places, states, taken[:, -1] + 1)
-        return Runs(step.widths, taken, step.proposed) if step.decodes else None
+            places = step.places if nodes is None else step.places.along(nodes)
+            self.head.keep(step.seats, places, states, taken[:, -1] + 1)
+        return Runs(step.widths, taken, step.proposed, nodes) if step.decodes else None
+
+    def _read(self, drafts: Tensor | None) -> Tensor:
+        """The rows of the planned step into its buffers; bool [rows]: which are real."""
+        return read(self.state, self._seats, self._places, drafts, self.slot_tokens(), self._into)
+
+    def _advance(self, step: Step, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What `step` took of the `tokens` that follow its rows, as `advance` gives it, and from which rows of each
+        entry: None, its first ones."""
+        script = self.script if step.decodes else None
+        return advance(self.state, step.seats, step.places, step.tokens, step.real, tokens, script), None
 
     def landed(self, seated: Seated, tokens: Tensor) -> None:
         """Nothing: the device has counted."""

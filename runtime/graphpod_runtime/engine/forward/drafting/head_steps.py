@@ -32,9 +32,12 @@ class HeadSteps:
         state: Tensor,
         slot_tokens: Callable[[], Tensor],
         dtype: torch.dtype,
+        *,
+        branches: int = 1,
     ) -> None:
         """`state` [seats, PAGES + pages] as `kernels/rows/draft_rows.py` has it, its last seat one of padding;
-        `slot_tokens` are those of the model's cache. `attention` is bound to a cache of the same page size."""
+        `slot_tokens` are those of the model's cache. `attention` is bound to a cache of the same page size. Steps but
+        the first have up to so many `branches` of a sequence."""
         self.count, self.sequences, self._width = count, sequences, count + 1
         self._head, self._state, self._slot_tokens = head, state, slot_tokens
         device = state.device
@@ -47,7 +50,8 @@ class HeadSteps:
             Slot("drafts", sequences, (count,), torch.int64, padding=None),
             device=device,
         )
-        self._rows = DraftStepRows(attention, self._width * sequences, state.shape[1] - PAGES)
+        rows = max(self._width, branches) * sequences
+        self._rows = DraftStepRows(attention, rows, state.shape[1] - PAGES)
 
     def tensors(self) -> Iterable[tuple[str, Tensor]]:
         """Names and whole buffers, for registration."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
 from graphpod_policy import Phase
@@ -26,16 +27,19 @@ class DraftStepRows:
         """Rows from `first` on are on the pages of `tables` [rows, pages]."""
         self._static["tables"][first : first + tables.shape[0]].copy_(tables)
 
-    def plan(self, tokens: Tensor, ends: Tensor, tables: Tensor, real: Tensor) -> Tensor:
+    def plan(self, tokens: Tensor, ends: Tensor, tables: Tensor, real: Tensor, hidden: Tensor | None = None) -> Tensor:
         """Attention's next pass is of `tokens` [rows], whose texts have `ends` tokens with them, on the pages of
         `tables`, which are the rows' `own`. Rows that are not `real` write to the scratch page; what they give is not
-        read. Their positions [rows]."""
+        read. Rows do not see what is `hidden` [rows], as Inputs has it. Their positions [rows], were they of chains."""
         rows = tokens.shape[0]
         nothing, static = real.logical_not(), self._static
         ends = ends.masked_fill(nothing, 1)
         positions = ends - 1
         static["slots"][:rows].copy_(self.slots(tables, positions).masked_fill(nothing, SCRATCH_PAGE))
         static["lengths"][:rows].copy_(ends)
+        if (hiding := static.get("hidden")) is not None:
+            hiding = hiding[:rows]
+            hiding.copy_(torch.zeros_like(ends) if hidden is None else hidden.masked_fill(nothing, 0))
         # The rows lie in attention's own buffers: this copies nothing.
         self._attention.plan_step(
             Inputs(
@@ -46,6 +50,7 @@ class DraftStepRows:
                 starts=static["lengths"][:0],
                 yields=(),
                 in_place=True,
+                hidden=hiding,
             ),
             rows,
         )

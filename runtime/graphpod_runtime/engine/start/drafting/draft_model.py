@@ -41,6 +41,7 @@ from graphpod_runtime.engine.forward.drafting.drafting_head import DraftingHead
 from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.drafting.head_steps import HeadSteps
 from graphpod_runtime.engine.forward.drafting.proposer import OfFirstRank
+from graphpod_runtime.engine.forward.drafting.tree_steps import TreeSteps
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.start.device_state import DeviceState, attention_of, new_cache
 from graphpod_runtime.engine.start.drafting.vocabulary import first_difference
@@ -99,14 +100,18 @@ class DraftStart:
         self.model: DraftModel | DraftingHead
         self._steps: DraftSteps | HeadSteps
         if isinstance(weights, DraftHead):
-            dtype = dtype_of(config.element)
-            steps = HeadSteps(weights, attention, count, sequences, *drafting, dtype)
+            dtype, asked = dtype_of(config.element), config.feature_set()
+            parts = weights, attention, asked.speculative_steps, sequences, *drafting, dtype
+            if asked.draft_trees:
+                steps: HeadSteps = TreeSteps(*parts, branches=asked.speculative_topk, nodes=count)
+            else:
+                steps = HeadSteps(*parts)
             self._steps, self.model = steps, DraftingHead(attention, steps, weights, dtype)
             seats.proposer = seats.head = self.model
         else:
-            steps = DraftSteps(weights, attention, count, sequences, *drafting)
-            self._steps = steps
-            self.model = DraftModel(attention, steps, weights, config.prefill_chunk, config.page_size)
+            chain = DraftSteps(weights, attention, count, sequences, *drafting)
+            self._steps = chain
+            self.model = DraftModel(attention, chain, weights, config.prefill_chunk, config.page_size)
             seats.proposer = seats.draft_model = self.model
         # A head computes with other ranks.
         self._running = partial(computing_together, ranks) if isinstance(weights, DraftHead) else ranks.agreed

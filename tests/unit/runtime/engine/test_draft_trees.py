@@ -1,0 +1,205 @@
+"""Drafts as trees change no text, whatever they hold; the right branch becomes text like any other."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphpod_policy import ExitCode, Policy, SpeculativeMethod
+from graphpod_policy.start.footprint import kept_states_bytes
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.engine.offline import answers
+from graphpod_runtime.engine.schedule.drafting import PlainReason
+from graphpod_runtime.engine.schedule.sampling import Sampling
+from graphpod_runtime.engine.schedule.sequence import LogprobRequest
+from tests.unit.runtime.conftest import random_prompts, write_llama
+from tests.unit.runtime.engine.test_draft_heads import (
+    Start,
+    assert_texts_stay,
+    assert_waves_stay,
+    counted,
+    drafted_by,
+    known_facts,
+    recorded_drafts,
+    reference,
+)
+from tests.unit.runtime.engine.test_speculation import POLICIES, SAMPLINGS, Served, texts
+from tests.unit.runtime.near_head import write_head
+from truth.random_head import random_head
+
+EAGER = (Policy.Disabled, Policy.Disabled)
+TREE = {"speculative_topk": 3, "speculative_draft_tokens": 7}
+
+
+@pytest.fixture(scope="module")
+def shallow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of one layer, which a head can repeat but for the first token of a text."""
+    return write_llama(tmp_path_factory.mktemp("shallow"), num_hidden_layers=1)
+
+
+@pytest.fixture(scope="module")
+def eagle(shallow: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its head."""
+    return write_head(shallow, tmp_path_factory.mktemp("eagle"), SpeculativeMethod.Eagle)
+
+
+@pytest.mark.parametrize(("policies", "kind"), [(POLICIES[1], "drawn"), (POLICIES[2], "greedy")])
+def test_texts_are_those_without_drafts(
+    started: Start, shallow: Path, eagle: Path, policies: tuple[Policy, Policy], kind: str
+) -> None:
+    assert_texts_stay(started, shallow, policies, kind, drafted_by(eagle, **TREE))
+
+
+def test_prefix_hits_chunk_tails_and_preemptions(
+    started: Start, shallow: Path, eagle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With NaN wherever nothing may be read, and the device's lengths compared with the host's."""
+    assert_waves_stay(started, monkeypatch, shallow, "drawn", 230 << 10, drafted_by(eagle, **TREE))
+
+
+def test_more_drafts_are_right_than_of_a_chain(started: Start, shallow: Path, eagle: Path) -> None:
+    """Branches that are not the likeliest are taken, or a tree would bring what a chain does."""
+    prompts, right = random_prompts(8), []
+    for tree in ({}, TREE):
+        runner = started(*EAGER, folder=shallow, **drafted_by(eagle, **tree))
+        answers(runner, prompts, 20, ignore_eos=True)
+        passes = runner.counters.value("graphpod_speculation_passes_total", method="Eagle")
+        right.append(counted(runner)[1] / passes)
+    assert right[1] > right[0]
+
+
+def test_log_probabilities_are_those_of_the_right_branch(started: Start, shallow: Path, eagle: Path) -> None:
+    prompts, asked = random_prompts(4), {"ignore_eos": True, "wants": LogprobRequest(answer=3)}
+    plain = answers(started(*EAGER, folder=shallow), prompts, 20, **asked)
+    drafted = answers(started(*EAGER, folder=shallow, **drafted_by(eagle, **TREE)), prompts, 20, **asked)
+    for one, other in zip(plain, drafted, strict=True):
+        assert [logprob.token for logprob in other.logprobs] == list(one.tokens)
+        expected = [logprob.logprob for logprob in one.logprobs]
+        assert [logprob.logprob for logprob in other.logprobs] == pytest.approx(expected, abs=1e-4)
+
+
+def test_requests_whose_penalties_read_the_text_decode_plainly_next_to_trees(
+    started: Start, shallow: Path, eagle: Path
+) -> None:
+    prompts, got = random_prompts(4), []
+    samplings = [SAMPLINGS["processed"], Sampling(), SAMPLINGS["drawn"], SAMPLINGS["processed"]]
+    for drafts in ({}, drafted_by(eagle, **TREE)):
+        served = Served(started(*EAGER, folder=shallow, **drafts))
+        for index, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True)):
+            served.submit(str(index), prompt, 15, sampling, ignore_eos=True)
+        served.drain()
+        got.append(served.got)
+    assert got[0] == got[1]
+    drafting = served.scheduler.drafting
+    assert drafting is not None
+    # The first token of each comes with its prompt; one pass may be planned behind the last one.
+    assert 2 * 14 <= drafting.plain[PlainReason.Penalties] <= 2 * 15
+
+
+@pytest.mark.parametrize("form", [(1, 3, 2), (5, 2, 3), (4, 4, 20)], ids=str)
+def test_any_form_of_tree(started: Start, shallow: Path, eagle: Path, form: tuple[int, int, int]) -> None:
+    """Steps, branches and drafts: a level alone, fewer drafts than steps, more branches than a level of the tree."""
+    steps, topk, drafts = form
+    prompts = random_prompts(3)
+    plain = answers(started(*EAGER, folder=shallow), prompts, 16, ignore_eos=True)
+    tree = {"speculative_steps": steps, "speculative_topk": topk, "speculative_draft_tokens": drafts}
+    runner = started(*EAGER, folder=shallow, **drafted_by(eagle, **tree))
+    assert texts(answers(runner, prompts, 16, ignore_eos=True)) == texts(plain)
+    assert counted(runner)[1] > 0
+
+
+def branches(
+    following: Callable[[list[int]], torch.Tensor], steps: int, topk: int, drafts: int
+) -> set[tuple[int, ...]]:
+    """The branches of a tree by EAGLE-2 (Li et al. 2024): `following` gives log-probabilities behind a branch."""
+    scores: dict[tuple[int, ...], float] = {(): 0.0}
+    level: list[tuple[int, ...]] = [()]
+    for _ in range(steps):
+        found = {}
+        for branch in level:
+            best = following(list(branch)).topk(topk)
+            for token, gained in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+                found[*branch, token] = scores[branch] + gained
+        scores |= found
+        level = sorted(found, key=lambda branch: -found[branch])[:topk]
+    del scores[()]
+    return set(sorted(scores, key=lambda branch: -scores[branch])[:drafts])
+
+
+def branches_of(packed: list[list[int]]) -> set[tuple[int, ...]]:
+    """Those that a packed tree has."""
+    tokens, parents, depths, _ = packed
+    branch: list[tuple[int, ...]] = [()]
+    for node in range(1, len(tokens)):
+        branch.append((*branch[parents[node]], tokens[node]))
+        assert len(branch[node]) == depths[node]
+    return set(branch[1:])
+
+
+@torch.no_grad()
+def test_trees_are_those_of_the_paper(started: Start, shallow: Path, eagle: Path) -> None:
+    """Every branch as if it were alone behind the text, without a cache."""
+    runner = started(Policy.Breakable, Policy.Full, folder=shallow, **drafted_by(eagle, **TREE))
+    made = recorded_drafts(runner)
+    (prompt,) = random_prompts(1, shortest=30)
+    (answer,) = answers(runner, [prompt], 24, ignore_eos=True)
+    text, (target, head) = [*prompt, *answer.tokens], reference(shallow, eagle)
+    embedding, checked = target.get_input_embeddings(), 0
+    for length, packed in made:
+        if length + 8 >= len(text):  # behind the end nothing has room
+            continue
+        states = target.model(torch.tensor([text[:length]])).last_hidden_state
+
+        def following(branch: list[int], length: int = length, states: torch.Tensor = states) -> torch.Tensor:
+            tokens = torch.tensor([text[1:length] + branch])
+            true = torch.cat((states[:, :-1], states.new_zeros(1, len(branch), states.shape[2])), 1)
+            predicted = head.steps(embedding(tokens), true)[len(branch)][0, -1]
+            return target.lm_head(predicted).log_softmax(-1)
+
+        assert branches_of(packed) == branches(following, 3, 3, 7), length
+        checked += 1
+    assert checked > 4
+
+
+def test_with_topk_1_drafts_are_chains_by_the_code_of_chains(started: Start, shallow: Path, eagle: Path) -> None:
+    engine = started(*EAGER, folder=shallow, **drafted_by(eagle, speculative_topk=1)).engine
+    head = engine.seats.head
+    made = [type(one).__name__ for one in (engine.seats, engine.attention, head.steps, head.attention)]
+    assert made == ["DraftingSeats", "TorchAttention", "HeadSteps", "TorchAttention"]
+
+
+def test_an_eagle3_head_drafts_trees(started: Start, llama_folder: Path) -> None:
+    folder = random_head(llama_folder, SpeculativeMethod.Eagle3)
+    prompts = random_prompts(4)
+    plain = answers(started(*EAGER), prompts, 12, ignore_eos=True)
+    runner = started(*EAGER, **drafted_by(folder, SpeculativeMethod.Eagle3, **TREE))
+    assert texts(answers(runner, prompts, 12, ignore_eos=True)) == texts(plain)
+    assert counted(runner)[0] > 0
+    head, known = runner.engine.seats.head, known_facts(runner)
+    assert kept_states_bytes(runner.config, known) == dict(head.steps.tensors())["states"].nbytes
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        ({"speculative_topk": 1, "speculative_draft_tokens": 5}, "draftTokens is of trees"),
+        ({"speculative_topk": 16, "speculative_steps": 6}, r"\(steps - 1\) x topk is 80"),
+        ({"speculative_topk": 2, "speculative_draft_tokens": 11}, "3 steps of topk 2 draft 10"),
+    ],
+)
+def test_a_tree_that_cannot_be_drafted_is_refused(
+    started: Start, shallow: Path, eagle: Path, tree: dict[str, int], words: str
+) -> None:
+    with pytest.raises(StartFailure, match=words) as caught:
+        started(*EAGER, folder=shallow, **drafted_by(eagle, **tree))
+    assert caught.value.code is ExitCode.SettingInvalid
+
+
+def test_a_script_of_chains_is_refused(
+    started: Start, shallow: Path, eagle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHPOD_ACCEPTANCE", "0.5")
+    with pytest.raises(StartFailure, match=r"spec\.engine\.speculative\.topk: 1") as caught:
+        started(*EAGER, folder=shallow, **drafted_by(eagle, **TREE))
+    assert caught.value.code is ExitCode.SettingInvalid
