@@ -4,51 +4,18 @@ To import what an operator needs takes two processor seconds, ten times what a s
 is a child of the process that asked for it, which signals it, waits for it and pays for it as for any other.
 """
 
-import ctypes
 import gc
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-SUBREAPER = 36
-"""`prctl`: orphans below this process become its children."""
-
-
-class Forked:
-    """A child of this process, with the words of `subprocess.Popen`."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
-
-    def wait(self, timeout: float) -> int:
-        deadline = time.monotonic() + timeout
-        while (status := self.poll()) is None:
-            if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired(f"operator {self.pid}", timeout)
-            time.sleep(0.02)
-        return status
-
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
+from tests.forked import Forked, adopting_orphans
 
 
 class Nursery:
@@ -64,24 +31,16 @@ class Nursery:
         assert self._orders.stdin is not None
         assert self._orders.stdout is not None
         order = {"before": before, "arguments": arguments, "environment": dict(environment), "log": str(log)}
-        _adopt_orphans(True)
-        try:
+        with adopting_orphans():
             self._orders.stdin.write(json.dumps(order) + "\n")
             self._orders.stdin.flush()
             return Forked(int(self._orders.stdout.readline()))
-        finally:
-            _adopt_orphans(False)
 
 
 @cache
 def nursery() -> Nursery:
     """That of this process; it ends with it."""
     return Nursery()
-
-
-def _adopt_orphans(yes: bool) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(SUBREAPER, int(yes), 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl")
 
 
 def _serve() -> None:

@@ -19,8 +19,9 @@ from graphpod_operator.install.engine_images import Images
 from graphpod_operator.install.installation import Installation
 from testbed import Cluster
 from testbed.binaries.foreign import Foreign
-from tests.api.operator.forks import Forked, nursery
+from tests.api.operator.forks import nursery
 from tests.eventually import Eventually
+from tests.forked import Forked
 from tests.places import Place
 
 USER = "operator"

@@ -5,6 +5,7 @@ import shutil
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
@@ -160,12 +161,20 @@ def test_subjects_run_in_processes_of_their_own_under_one_count(
     assert found.provenance["command"].startswith("python -m truth --jobs 2 --subject llama mistral")
 
 
+@pytest.fixture
+def without_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that ends at once need not import torch first."""
+    monkeypatch.setattr("truth.jobs.SPAWN", get_context("fork"))
+
+
+@pytest.mark.usefixtures("without_imports")
 def test_cells_that_a_dead_process_owes_are_failed_ones() -> None:
     matrix = Matrix(Device.Cpu, (replace(small("LlamaForCausalLM"), config=Deadly()),), (EAGER,), SCENARIOS[:2])
     found = in_processes(matrix, 2, lambda done, of, cell: None)
     assert [cell.because for cell in found] == ["the process of its subject ended with 3"] * 2
 
 
+@pytest.mark.usefixtures("without_imports")
 def test_cells_that_a_process_owes_that_dies_amid_a_message_are_failed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("truth.jobs._tell", die_amid_a_message)
     matrix = Matrix(Device.Cpu, (small("LlamaForCausalLM"),), (EAGER,), SCENARIOS[:2])

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,8 +16,10 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, Policy, ServingConfig
+from tests.forked import Forked
 
-HERE = Path(__file__).parent
+from .front_forks import front_forks
+
 WAIT_SECONDS = 60.0
 
 
@@ -75,7 +76,7 @@ def eventually(what: str, holds: Callable[[], bool], log: Path) -> None:
 class Front:
     """A running front process."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Forked
     log: Path
     termination_log: Path
     http: str
@@ -142,7 +143,6 @@ def start_front(
     """
     model = changes.pop("model", None) or write_model(folder / "model")
     config = changes.pop("config", None) or engine_json(folder, model, **changes)
-    command = [sys.executable, str(HERE / "scripted_front.py"), str(config), str(folder / "termination-log")]
     environment = (environment or {}) | {
         "GRAPHPOD_SCRIPT": script,
         "GRAPHPOD_STUCK_SECONDS": str(stuck_seconds),
@@ -152,7 +152,10 @@ def start_front(
         environment["GRAPHPOD_OPTIONS"] = json.dumps(options)
     if api_key_file is not None:
         environment["GRAPHPOD_API_KEY_FILE"] = str(api_key_file)
-    front = launch(folder, [*command, str(accept_seconds)], **environment)
+    log, arguments = folder / "front.log", (str(config), str(folder / "termination-log"), str(accept_seconds))
+    log.touch()
+    process = front_forks().start(arguments, os.environ | {"POD_UID": "uid-1"} | environment, log)
+    front = listening(process, folder)
     if ready:
         front.eventually("the front is ready", lambda: "ready: echo" in front.log.read_text())
         assert front.get("/readyz").status_code == 200
@@ -166,10 +169,15 @@ def launch(folder: Path, command: list[str], **environment: str) -> Front:
         process = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | {"POD_UID": "uid-1"} | environment
         )
-    front = Front(process, log, folder / "termination-log", "", "")
-    listening = re.compile(r"listening: http (\S+), admin (\S+)")
-    front.eventually("the front listens", lambda: bool(listening.search(log.read_text())))
-    found = listening.search(log.read_text())
+    return listening(process, folder)
+
+
+def listening(process: subprocess.Popen[bytes] | Forked, folder: Path) -> Front:
+    """The front of this process, as soon as it listens."""
+    front = Front(process, folder / "front.log", folder / "termination-log", "", "")
+    line = re.compile(r"listening: http (\S+), admin (\S+)")
+    front.eventually("the front listens", lambda: bool(line.search(front.log.read_text())))
+    found = line.search(front.log.read_text())
     assert found
     front.http, front.admin = f"http://{found[1]}", f"http://{found[2]}"
     return front

@@ -1,11 +1,10 @@
 """An engine process whose runner follows a script: it answers with the prompt's own tokens, then the end token.
 
-Run as a program it is an engine process; `GRAPHPOD_SCRIPT` chooses how the start and the passes go.
+`front_forks.py` makes an engine process of it; `GRAPHPOD_SCRIPT` chooses how the start and the passes go.
 """
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,6 @@ import numpy
 from graphpod_policy import EngineConfig, ExitCode, Phase, PhasePlan
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine import process
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PooledSum, Yielded
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.sleep.problems import CannotReload
@@ -165,7 +163,3 @@ def logprob(token: int, top: int | None) -> Logprob:
 def answer_logprob(sequence: Sequence, token: int) -> Logprob | None:
     """Where it was asked for."""
     return None if sequence.wants.answer is None else logprob(token, sequence.wants.answer)
-
-
-if __name__ == "__main__":
-    sys.exit(process.main(make_runner=ScriptedRunner))
