@@ -41,6 +41,7 @@ BESIDE: dict[str, Any] = {
     "spec.engine.speculative.draftModel": {"method": "Eagle"},
     "spec.model.cache": {"uri": "hf://org/name"},
     "spec.model.secretRef": {"uri": "hf://org/name", "cache": {"size": "1Gi"}},
+    "spec.model.stream": {"uri": "s3://bucket/name"},
     "spec.model.sha256": {"uri": "https://host/model.tar", "cache": {"size": "1Gi"}},
     "spec.monitoring.labels": {"enabled": True},
     "spec.parallelism.tensor": {"expert": 1},

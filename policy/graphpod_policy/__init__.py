@@ -5,12 +5,14 @@ Operator, engine and command line share this package, so what is planned and wha
 
 from graphpod_policy import limits
 from graphpod_policy.config import (
+    STREAM_CREDENTIALS,
     ConfigError,
     EngineConfig,
     FeatureConfig,
     GraphConfig,
     ModelConfig,
     ServingConfig,
+    StreamConfig,
     config_hash,
 )
 from graphpod_policy.cost.cost import Budget, Cost
@@ -62,6 +64,7 @@ __all__ = [
     "POSSIBLE_FALLBACKS",
     "RESOLVER_REVISION",
     "RULES",
+    "STREAM_CREDENTIALS",
     "SUSPENDED",
     "AllToAll",
     "Architecture",
@@ -109,6 +112,7 @@ __all__ = [
     "Severity",
     "SpeculativeMethod",
     "Stage",
+    "StreamConfig",
     "ToolParser",
     "attention_there",
     "can_start",

@@ -40,11 +40,28 @@ class ConfigError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class StreamConfig:
+    """Where weights are read from at each start, without a disk between. `hosts` may be connected to."""
+
+    SPARSE: ClassVar[tuple[str, ...]] = ("hosts",)
+
+    uri: str
+    hosts: tuple[str, ...] = ("*",)
+
+
+STREAM_CREDENTIALS = "/model/.credentials"
+"""The folder of a mounted Secret, a file for each key."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The model: the name clients ask for, and the folder that holds its files."""
+    """The model: the name clients ask for, and the folder that holds its files; of a `stream`, all but its weights."""
+
+    SPARSE: ClassVar[tuple[str, ...]] = ("stream",)
 
     name: str
     path: str
+    stream: StreamConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)

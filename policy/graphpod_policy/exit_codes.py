@@ -54,6 +54,8 @@ class ExitCode(IntEnum):
     """Of several ranks, the process of one ended without a message."""
     RankStuck = 32
     """Of several ranks, the process of one stands still: its heart beats no more."""
+    SourceFailed = 33
+    """Weights that are streamed cannot be read from their source. The message begins with the reason's word."""
 
 
 NEXT_STEP: dict[ExitCode, str] = {

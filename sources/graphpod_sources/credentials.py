@@ -12,6 +12,17 @@ from graphpod_sources.problem import Problem, Reason
 FOLDER = Path("/etc/graphpod/credentials")
 LARGEST = 256 << 10  # bytes
 DOCKER = ".dockerconfigjson"
+SECRETS = frozenset((
+    "token", "HF_TOKEN", DOCKER, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+    "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY",
+    "AZURE_STORAGE_SAS_TOKEN", "SAS_TOKEN",
+))  # fmt: skip
+"""Names of all that is a credential."""
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that are no credentials: nothing says to which hosts those may be sent."""
+    return {name: value for name, value in environment.items() if name not in SECRETS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,14 +142,14 @@ def _push(cluster: Cluster, folder: Path, weights: list[Path]) -> None:
     run([golang.binary("crane"), "append", "--insecure", "-f", str(layer), "-t", to], timeout=120)
 
 
-def service(name: str, uri: str, cache: Manifest, **spec: Any) -> str:
-    """The example, downloaded, with a start in seconds."""
+def service(name: str, uri: str, cache: Manifest | None, **spec: Any) -> str:
+    """The example, downloaded, or streamed where there is no cache, with a start in seconds."""
     found = yaml.safe_load(EXAMPLE.read_text())
     found["metadata"]["name"] = name
-    found["spec"]["model"] |= {"uri": uri, "cache": cache}
+    found["spec"]["model"] |= {"uri": uri, **({"stream": True} if cache is None else {"cache": cache})}
     if not uri.startswith("oci:"):
         found["spec"]["model"]["secretRef"] = {"name": "sources"}
-    found["spec"]["resources"]["requests"]["cpu"] = "300m"  # four pods fit on two small nodes
+    found["spec"]["resources"]["requests"]["cpu"] = "150m"  # four pods fit on two small nodes
     found["spec"]["graph"] = {"sizes": {"prefill": [16], "decode": [1]}}
     found["spec"]["podTemplate"] = {"env": [{"name": key, "value": value} for key, value in ENV.items()]}
     return yaml.safe_dump({**found, "spec": {**found["spec"], **spec}})
@@ -163,7 +163,7 @@ def apply(installed: Cluster, home: Place, hub: Deployed) -> Iterator[Apply]:
     """Applies services, and takes them and their claims away at the end."""
     names: list[str] = []
 
-    def made(name: str, uri: str, cache: Manifest, **spec: Any) -> None:
+    def made(name: str, uri: str, cache: Manifest | None, **spec: Any) -> None:
         names.append(name)
         installed.kubectl("apply", "--server-side", "-f", "-", input=service(name, uri, cache, **spec))
 
@@ -233,6 +233,57 @@ def test_each_source_comes_to_an_answer(
     assert len(model["commit"]) == commit
     assert said(installed, f"from-{kind}")
     keep(kind, {"uri": uri, "commit": model["commit"], "seconds": round(time.monotonic() - began)})
+
+
+@pytest.mark.parametrize(("kind", "uri"), [("s3", "s3://models/team/smollm2"), ("hf", "hf://acme/smollm2")])
+def test_streamed_weights_come_to_an_answer_without_a_claim(
+    installed: Cluster, home: Place, eventually: Eventually, apply: Apply, kind: str, uri: str
+) -> None:
+    """Into the engine, at the start of a pod and of the one after it; no Job, no claim, no weights on disk."""
+    name = f"streams-{kind}"
+    before, began = set(home.names("jobs", "graphpod.dev/weights")), time.monotonic()
+    apply(name, uri, None)
+    eventually(home.reached("Ready", "True", "Ready", name), timeout=START)
+    seconds = round(time.monotonic() - began)
+    assert said(installed, name)
+    (pod,) = _pods(home, name)
+    assert not any("persistentVolumeClaim" in one for one in pod["spec"]["volumes"])
+    assert set(home.names("jobs", "graphpod.dev/weights")) <= before
+    on_disk = home.kubectl("exec", pod["metadata"]["name"], "--", "python3", "-c", LIST)
+    assert "config.json" in on_disk
+    assert "safetensors" not in on_disk
+    rates = [line for line in home.kubectl("logs", pod["metadata"]["name"]).splitlines() if "GB/s" in line]
+    assert len(rates) == 1
+    home.kubectl("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force", timeout=60)
+
+    def replaced() -> bool:
+        return any(one["metadata"]["uid"] != pod["metadata"]["uid"] and _ready(one) for one in _pods(home, name))
+
+    eventually(replaced, timeout=START)
+    assert said(installed, name)
+    keep(f"streamed-{kind}", {"uri": uri, "seconds": seconds, "rate": rates[0].partition("weights: ")[2]})
+
+
+def test_a_stream_from_nowhere_says_so(home: Place, eventually: Eventually, apply: Apply) -> None:
+    apply("nowhere", "s3://models/team/none", None)
+    message = eventually(home.reached("ModelAvailable", "False", "SourceFailed", "nowhere"), timeout=START)
+    assert "NotFound: s3://models/team/none: no object is below this prefix" in message
+
+
+LIST = "import os; print(*(name for _, _, names in os.walk('/model') for name in names))"
+
+
+def _pods(home: Place, name: str) -> list[Manifest]:
+    return [one for one in home.all("pod", f"app.kubernetes.io/instance={name}") if _is_there(one)]
+
+
+def _is_there(pod: Manifest) -> bool:
+    return "deletionTimestamp" not in pod["metadata"]
+
+
+def _ready(pod: Manifest) -> bool:
+    conditions = pod["status"].get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def test_two_services_with_four_replicas_are_one_download(

@@ -14,9 +14,13 @@ from graphpod_operator.api.base import (
     ObjectName,
     Transition,
     ValidationRule,
+    matches,
     unchanging,
 )
 from graphpod_operator.api.weights_uri import ARCHIVE, CLAIM, weights_uri
+
+STREAMED = "^(hf|s3|gs|az)://.+"
+"""URIs of which ranges can be read."""
 
 
 class SecretRef(ApiModel):
@@ -43,7 +47,7 @@ class Cache(ApiModel):
         ),
         ValidationRule(
             "has(self.size) || !has(self.storageClassName) && !has(self.accessMode)",
-            "model.cache: storageClassName and accessMode go with size, not with a claim that exists",
+            "model.cache: storageClassName and accessMode go with size",
             lambda cache: cache.size is not None or (cache.storage_class_name is None and cache.access_mode is None),
         ),
     )
@@ -80,10 +84,15 @@ class Model(ApiModel):
             lambda model: model.cache is None or not _lies_on_a_claim(model),
         ),
         ValidationRule(
-            "has(self.cache) || self.uri.startsWith('pvc://')",
-            "spec.model.cache is required for downloads: set cache.size to have a claim created, or cache.claim to use "
-            "one that exists",
-            lambda model: model.cache is not None or _lies_on_a_claim(model),
+            "has(self.cache) || self.uri.startsWith('pvc://') || has(self.stream) && self.stream",
+            "spec.model.cache is required for downloads: set cache.size to create a claim, or cache.claim to use one",
+            lambda model: model.cache is not None or model.stream or _lies_on_a_claim(model),
+        ),
+        ValidationRule(
+            "!has(self.stream) || !self.stream || !has(self.cache) && "
+            f"self.uri.matches('{STREAMED}') && !self.uri.endsWith('.gguf')",
+            "spec.model.stream is for safetensors of hf://, s3://, gs:// and az://, without cache",
+            lambda model: not model.stream or (model.cache is None and _is_streamed(model.uri)),
         ),
         ValidationRule(
             "!has(self.secretRef) || !self.uri.startsWith('pvc://')",
@@ -113,10 +122,9 @@ class Model(ApiModel):
         max_length=512,
         description=(
             "Where the weights are: pvc://CLAIM/FOLDER (a folder in a PersistentVolumeClaim of this namespace), or a "
-            "place to download from: hf://ORG/NAME@REVISION, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, "
-            "az://CONTAINER/PREFIX, https://HOST/ARCHIVE or oci://REGISTRY/REPOSITORY:TAG. A download goes to the "
-            "claim of spec.model.cache, once for all services that name the same URI and claim. "
-            "Required, no default."
+            "source: hf://ORG/NAME@REVISION, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, "
+            "https://HOST/ARCHIVE or oci://REGISTRY/REPOSITORY:TAG. A download goes to the claim of spec.model.cache, "
+            "once for all services that name the same URI and claim. Required, no default."
         ),
     )
     name: str | None = Field(
@@ -138,11 +146,20 @@ class Model(ApiModel):
     secret_ref: SecretRef | None = Field(
         None,
         description="Secret with the credentials of the hub, bucket or registry. Only the download's Job mounts it, "
-        "each key as a file. Default: none.",
+        "with stream the pods. Default: none.",
     )
     cache: Cache | None = Field(
         None, description="Claim that keeps downloaded weights. Required for downloads. Default: none."
     )
+    stream: Boolean = Field(
+        False,
+        description="Read weights from hf://, s3://, gs:// or az:// into the device at each start of each pod, without "
+        "a claim. Default: false.",
+    )
+
+
+def _is_streamed(uri: str) -> bool:
+    return matches(STREAMED)(uri) and not uri.endswith(".gguf")
 
 
 def _lies_on_a_claim(model: Model) -> bool:

@@ -35,7 +35,7 @@ OWNED_LABELS = (
     "pod-template-hash",
 )
 OWNED_ENV = ("POD_NAME", "POD_NAMESPACE", "POD_UID", "HOME", "OMP_NUM_THREADS")
-OWNED_VOLUMES = ("config", "model", "tmp", "shm", "cache", "api-key", "graphpod-tls")
+OWNED_VOLUMES = ("config", "model", "tmp", "shm", "cache", "api-key", "graphpod-tls", "model-credentials")
 OWNED_PATHS = (
     *("/etc/graphpod", "/etc/graphpod-api-key", "/etc/graphpod-tls"),
     *("/model", "/tmp", "/dev/shm", "/dev/termination-log"),

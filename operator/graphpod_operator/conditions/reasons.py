@@ -58,6 +58,7 @@ class Reason(Enum):
     ClaimNotBound = auto()
     ModelInvalid = auto()
     ModelUnsupported = auto()
+    SourceFailed = auto()
     # ModelAvailable, while weights are downloaded
     Downloading = auto()
     CacheClaimNotFound = auto()

@@ -151,7 +151,7 @@ def explain(
     """The explanation of a service, for what is known of model, node and the operator's lists beyond its spec."""
     spec = manifest.spec
     plan = resolve(resolver_input.features(spec), resolver_input.graph_request(spec))
-    config = engine_config(manifest.name, spec, plan)
+    config = engine_config(manifest.name, spec, plan, allowed.source_hosts)
     place = replace(node or NodeFacts(free_bytes=_free_bytes(spec)), container_bytes=container_bytes(spec))
     facts = start_facts(config, model, place)
     broken = allowed.breach(spec, manifest.namespace)
@@ -181,6 +181,7 @@ def explain(
         notes=(
             *notes,
             *_downloads(manifest),
+            *_streams(spec, there, model),
             *((unusual,) if unusual else ()),
             *_path(model),
             *_draft(config, model),
@@ -198,6 +199,22 @@ def _downloads(manifest: Manifest) -> tuple[str, ...]:
         f"weights: Job {one.job} downloads {one.uri.text} to folder {one.folder} of claim {one.claim}, once for all "
         "services that name the same; pods are created when it is complete (docs/how-to/download.md)"
         for one in found
+    )
+
+
+def _streams(spec: Spec, config: EngineConfig, model: ModelFacts | None) -> tuple[str, ...]:
+    """What it costs that weights are on no disk."""
+    if not spec.model.stream:
+        return ()
+    most = spec.replicas if spec.autoscaling is None else spec.autoscaling.max
+    each = "all its weights (with --model-config: how many bytes)"
+    if model is not None and model.not_built is None:
+        alone = replace(config.features, tensor=1, pipeline=1, quantization=None)
+        bytes_each = weights_bytes(replace(config, dtype="bfloat16", features=alone), model)
+        each = f"about {size(bytes_each)}" + (f" ({size(most * bytes_each)} for {most} pods)" if most > 1 else "")
+    return (
+        f"weights: each pod reads {each} of {spec.model.uri} at each start, straight into the device. Every replica, "
+        "restart and rollout reads them again; with spec.model.cache they are downloaded once (docs/how-to/stream.md)",
     )
 
 

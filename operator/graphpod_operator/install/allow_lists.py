@@ -57,9 +57,9 @@ class AllowLists:
     images: tuple[str, ...] = EVERYTHING
     """spec.engine.image, and the images of volumes. The operator's own engine images are always allowed."""
     sources: tuple[str, ...] = EVERYTHING
-    """URIs of spec.model.uri and spec.engine.speculative.draftModel that are downloaded."""
+    """URIs of spec.model.uri and spec.engine.speculative.draftModel that are downloaded or streamed."""
     source_hosts: tuple[str, ...] = EVERYTHING
-    """HOST or HOST:PORT that downloads connect to; the Job checks it too, for redirects."""
+    """HOST or HOST:PORT that downloads connect to; Job and engine check it too, for redirects."""
 
     @classmethod
     def read(cls, text: str) -> AllowLists:
@@ -140,8 +140,8 @@ def _source_hosts(allowed: AllowLists, spec: Spec, _: str) -> Iterator[str]:
 
 
 def _downloads(spec: Spec) -> Iterator[tuple[str, ModelUri]]:
-    """What a spec downloads, and the field that says so."""
-    if spec.model.cache is None:
+    """What a spec downloads or streams, and the field that says so."""
+    if spec.model.cache is None and not spec.model.stream:
         return
     speculative = spec.engine.speculative
     draft = speculative.draft_model if speculative is not None else None

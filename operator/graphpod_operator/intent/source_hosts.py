@@ -57,7 +57,7 @@ def source_hosts(uri: ModelUri, field: str, spec: Spec) -> tuple[SourceHost, ...
     """The hosts of one download; `field` names its URI. A proxy is one of them."""
     given = {one.name: one.value or "" for one in settings(spec)}
     found = [*_HOSTS[uri.scheme](uri, field, given)] if uri.scheme in _HOSTS else []
-    proxies = (_of(f"spec.podTemplate.env[{name}]", given.get(name, "")) for name in PROXIES)
+    proxies = (host_of(f"spec.podTemplate.env[{name}]", given.get(name, "")) for name in PROXIES)
     return tuple(one for one in (*found, *proxies) if one is not None)
 
 
@@ -83,7 +83,7 @@ def _azure(_: ModelUri, field: str, given: Mapping[str, str]) -> Iterator[Source
 
 
 def _web(uri: ModelUri, field: str, _: Mapping[str, str]) -> Iterator[SourceHost | None]:
-    yield _of(field, f"https://{uri.authority}")
+    yield host_of(field, f"https://{uri.authority}")
 
 
 def _registry(uri: ModelUri, field: str, given: Mapping[str, str]) -> Iterator[SourceHost | None]:
@@ -91,7 +91,7 @@ def _registry(uri: ModelUri, field: str, given: Mapping[str, str]) -> Iterator[S
         yield SourceHost(field, "registry-1.docker.io", 443)
         return
     plain = uri.authority in given.get("OCI_PLAIN_HTTP", "").split(",")
-    yield _of(field, f"{'http' if plain else 'https'}://{uri.authority}")
+    yield host_of(field, f"{'http' if plain else 'https'}://{uri.authority}")
 
 
 _HOSTS: Mapping[str, Callable[[ModelUri, str, Mapping[str, str]], Iterator[SourceHost | None]]] = {
@@ -106,10 +106,11 @@ _HOSTS: Mapping[str, Callable[[ModelUri, str, Mapping[str, str]], Iterator[Sourc
 
 def _setting(given: Mapping[str, str], *names: str) -> SourceHost | None:
     name = next((name for name in names if given.get(name)), None)
-    return _of(f"spec.podTemplate.env[{name}]", given[name]) if name is not None else None
+    return host_of(f"spec.podTemplate.env[{name}]", given[name]) if name is not None else None
 
 
-def _of(field: str, address: str) -> SourceHost | None:
+def host_of(field: str, address: str) -> SourceHost | None:
+    """The host of an address that `field` has; None of what cannot be read as one."""
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
         host, port = parts.hostname, parts.port

@@ -40,6 +40,7 @@ BY_EXIT: dict[int, Reason] = {
     ExitCode.HostCacheInvalid: Reason.HostCacheInvalid,
     ExitCode.RankDied: Reason.RankDied,
     ExitCode.RankStuck: Reason.RankStuck,
+    ExitCode.SourceFailed: Reason.SourceFailed,
 }
 """The engine's own exit codes."""
 
@@ -64,6 +65,7 @@ BY_WAITING: dict[str, Reason] = {
 PRECEDENCE: tuple[Reason, ...] = (
     Reason.ModelInvalid,
     Reason.ModelUnsupported,
+    Reason.SourceFailed,
     Reason.SelfCheckFailed,
     Reason.CaptureOutOfMemory,
     Reason.CaptureFailed,

@@ -164,7 +164,7 @@ def _render(owner: Owner, mark: str) -> tuple[Rendering | Refused, Plan]:
     policy = _resolved(features(spec), graph_request(spec))
     if lacking := missing(spec):
         return Refused(Reason.FeatureNotBuilt, "; ".join(row.message for row in lacking), policy), policy
-    config = engine_config(owner.name, spec, policy)
+    config = engine_config(owner.name, spec, policy, owner.installed.allowed.source_hosts)
     if obstacles := can_start(config, policy, node=NodeFacts(container_bytes=container_bytes(spec))):
         reason = Reason[obstacles[0].reason]
         alike = (one for one in obstacles if one.reason == reason.name)

@@ -20,13 +20,6 @@ DNS: Body = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol":
 
 def download_policy(namespace: str, download: Download, uid: str, hosts: Iterable[SourceHost], access: Access) -> Body:
     """The policy of a Job with this `uid`. `hosts` are those that its URI and settings name."""
-    inside = sorted({one.namespace for one in hosts if one.namespace is not None})
-    ports = sorted({*access.download_ports, *(one.port for one in hosts if one.namespace is None)})
-    egress: list[Body] = [DNS]
-    if access.downloads:
-        egress.append({"to": [*access.downloads], "ports": [{"port": port, "protocol": "TCP"} for port in ports]})
-    if inside:  # a Service's pods have other ports than the Service, which are unknown here
-        egress.append({"to": [_pods_of(place) for place in inside], "ports": [{"protocol": "TCP"}]})
     job = {"apiVersion": Resource.Job.api_version, "kind": Resource.Job.kind, "name": download.job, "uid": uid}
     return {
         "apiVersion": Resource.NetworkPolicy.api_version,
@@ -41,9 +34,22 @@ def download_policy(namespace: str, download: Download, uid: str, hosts: Iterabl
             "podSelector": {"matchLabels": {FOLDER_LABEL: download.folder}},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"from": [*access.admin], "ports": [{"port": "admin", "protocol": "TCP"}]}],
-            "egress": egress,
+            "egress": egress(hosts, access),
         },
     }
+
+
+def egress(hosts: Iterable[SourceHost], access: Access) -> list[Body]:
+    """Rules of a pod that reads from `hosts`: DNS, where the installer lets downloads go, and Services of theirs."""
+    known = tuple(hosts)
+    inside = sorted({one.namespace for one in known if one.namespace is not None})
+    ports = sorted({*access.download_ports, *(one.port for one in known if one.namespace is None)})
+    rules: list[Body] = [DNS]
+    if access.downloads:
+        rules.append({"to": [*access.downloads], "ports": [{"port": port, "protocol": "TCP"} for port in ports]})
+    if inside:  # a Service's pods have other ports than the Service, which are unknown here
+        rules.append({"to": [_pods_of(place) for place in inside], "ports": [{"protocol": "TCP"}]})
+    return rules
 
 
 def _pods_of(namespace: str) -> Peer:

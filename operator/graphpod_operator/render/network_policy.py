@@ -8,7 +8,10 @@ from collections.abc import Iterable
 
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.install.network_access import Access, Peer
+from graphpod_operator.intent.model_uri import ModelUri
+from graphpod_operator.intent.source_hosts import SourceHost, host_of, source_hosts
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.render.download_policy import egress
 from graphpod_operator.render.owner import Body, Owner
 from graphpod_operator.render.service import HTTP, api_port
 
@@ -18,20 +21,31 @@ NEIGHBOURS: Peer = {"podSelector": {}}
 
 def network_policy(owner: Owner, access: Access, gateways: Iterable[str] = ()) -> Body:
     """The policy of one service: what is not let in here is kept out, wherever the cluster's network enforces it.
-    `gateways` are the namespaces of others that its route leads through.
+    `gateways` are the namespaces of others that its route leads through. Pods that stream their weights hold a Secret:
+    they go where a download of it goes, and to their traces' collector.
     """
+    out = {"egress": egress(_sources(owner.spec), access)} if owner.spec.model.stream else {}
     return owner.child(
         Resource.NetworkPolicy,
         owner.name,
         spec={
             "podSelector": {"matchLabels": owner.selector},
-            "policyTypes": ["Ingress"],
+            "policyTypes": ["Ingress", *(["Egress"] if out else [])],
             "ingress": [
                 _let_in(_api_ports(owner.spec), (NEIGHBOURS, *access.http, *map(_of, gateways))),
                 _let_in(("admin",), access.admin),
             ],
+            **out,
         },
     )
+
+
+def _sources(spec: Spec) -> tuple[SourceHost, ...]:
+    """The hosts that a pod which streams its weights connects to by itself."""
+    found = source_hosts(ModelUri.parse(spec.model.uri), "spec.model.uri", spec)
+    tracing = spec.engine.tracing
+    collector = host_of("spec.engine.tracing.endpoint", tracing.endpoint) if tracing is not None else None
+    return found if collector is None else (*found, collector)
 
 
 def _of(namespace: str) -> Peer:

@@ -38,6 +38,7 @@ from graphpod_policy.start.footprint import (
     pages_of,
     weights_bytes,
 )
+from graphpod_policy.start.not_streamed import not_streamed
 from graphpod_policy.start.obstacle import SUSPENDED, Obstacle
 from graphpod_policy.start.parallelism import gpus_missing, indivisible, not_by_ranks, processes_too_large
 from graphpod_policy.units import as_quantity, size
@@ -58,6 +59,7 @@ def can_start(
     found = [
         Obstacle.of(ExitCode.FeatureNotBuilt, row.message) for row in not_built(plan.features, plan.request, pods=False)
     ]
+    found += not_streamed(config, model)
     found += gpus_missing(config, node)
     if model is not None and model.not_built is not None:
         found.append(Obstacle.of(ExitCode.ModelUnsupported, f"{config.model.name}: {model.not_built}"))

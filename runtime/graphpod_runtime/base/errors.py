@@ -62,5 +62,9 @@ class ModelInvalid(Exception):
     """
 
 
+class SourceFailed(ModelInvalid):
+    """Weights that are streamed do not come from their source. The message begins with the reason's word."""
+
+
 class ModelUnsupported(ModelInvalid):
     """The model is whole, and this engine does not have what it needs: the message names it."""

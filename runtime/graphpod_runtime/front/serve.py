@@ -7,9 +7,12 @@ with it ZMQ, the HTTP server, the tokenizer) is imported when probes can already
 import logging
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 
+from graphpod_policy.config import ConfigError, EngineConfig
 from graphpod_policy.exit_codes import ExitCode
+from graphpod_runtime.base.errors import SourceFailed
 from graphpod_runtime.front.options import ServeOptions
 from graphpod_runtime.front.requests.termination import Ending, report
 from graphpod_runtime.front.server.listen import address, listen
@@ -31,9 +34,34 @@ def serve(options: ServeOptions) -> int:
         "listening: http %s, admin %s", *(address(*bound.getsockname()[:2]) for bound in (http, admin))
     )
 
+    if (ending := _small_files(options.config)) is not None:
+        return report(ending, options.termination_log)
+
     from graphpod_runtime.front.app import run
 
     return run(options, http, admin)
+
+
+def _small_files(path: Path) -> Ending | None:
+    """Where weights are streamed, their source's small files, which all that follows reads; how the process ends where
+    they do not come. A configuration that cannot be read is for the front to report.
+    """
+    try:
+        model = EngineConfig.parse(path.read_bytes()).model
+    except (OSError, ConfigError):
+        return None
+    if model.stream is None:
+        return None
+    from graphpod_runtime.streaming.folder import prepare
+
+    try:
+        found = prepare(Path(model.path), model.stream)
+    except SourceFailed as error:
+        return Ending(ExitCode.SourceFailed, str(error))
+    logging.getLogger("graphpod.front").info(
+        "weights stay at %s: %d files of them are read at each start", found.uri, len(found.files)
+    )
+    return None
 
 
 def _end_at_once(number: int, frame: FrameType | None) -> None:

@@ -25,13 +25,20 @@ class KvScales:
 
     def take(self, file: Path, name: str, tensor: Tensor) -> bool:
         """Whether the tensor `name` is one of them; ModelInvalid for one that no cache here can use."""
-        match = NAME.fullmatch(name)
-        if match is None or not 0 <= (layer := int(match[1]) - self._first) < len(self._given):
+        if not self.has(name):
             return False
+        match = NAME.fullmatch(name)
+        assert match is not None
+        layer = int(match[1]) - self._first
         if tensor.numel() != 1 or not 0 < (scale := float(tensor)) < math.inf:
             raise ModelInvalid(f"{file}: {name} is {tensor.tolist()}; only one positive number for a layer is built")
         self._given[layer] |= dict.fromkeys(HALVES[match[2]], scale)
         return True
+
+    def has(self, name: str) -> bool:
+        """Whether the tensor `name` is one of them."""
+        match = NAME.fullmatch(name)
+        return match is not None and 0 <= int(match[1]) - self._first < len(self._given)
 
     def by_layer(self) -> tuple[KvScale, ...]:
         """All of them, once all tensors are read."""

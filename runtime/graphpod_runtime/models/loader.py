@@ -20,7 +20,10 @@ from graphpod_runtime.models.mlp.stacks import apart
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.parts import elsewhere, of_other_experts
 from graphpod_runtime.models.registry import build, by_transformers, computed_by_transformers
-from graphpod_runtime.models.tensor_destination import Destination, TensorInvalid
+from graphpod_runtime.models.tensor_destination import Destination, Target, TensorInvalid
+from graphpod_runtime.models.weights.fp8_destinations import Fp8Rows, OnlineRows
+from graphpod_runtime.streaming.folder import is_streamed
+from graphpod_runtime.streaming.tensors import outlines, streamed_tensors
 
 IGNORED = ("rotary_emb.inv_freq",)
 """Suffixes of tensors that old checkpoints carry and that are computed here."""
@@ -57,24 +60,55 @@ def load_model(
         model = build(shape, dtype, min(max_model_len, shape.max_position))
     model.module().to(device)  # tables that were computed on the host
     scales = KvScales(shape.layers, 0 if shape.stage is None else shape.stage.first)
-    fill(folder, shape.architecture, decoder_targets(model), stored(folder, shape, scales), read)
+    targets = decoder_targets(model)
+    content = tensors(folder)
+    if is_streamed(folder):
+        content = streamed_tensors(folder, needed(folder, shape, targets, scales), device, read)
+    fill(folder, shape.architecture, targets, stored(content, shape, scales), read)
     model.kv_scales, model.unscaled_layers = scales.by_layer(), scales.missing()
     return model
 
 
-def stored(folder: Path, shape: ModelShape, scales: KvScales) -> Iterator["Stored"]:
-    """The tensors in `folder` that our decoder of `shape` has a place for, or should have; `scales` takes its own."""
+def stored(content: Iterable[tuple[Path, str, Tensor]], shape: ModelShape, scales: KvScales) -> Iterator["Stored"]:
+    """The tensors of `content` that our decoder of `shape` has a place for, or should have; `scales` takes its own.
+    Of outlines, which have no values, it takes none."""
     architecture = ARCHITECTURES[shape.architecture]
-    for file, stored_name, tensor in tensors(folder):
+    for file, stored_name, tensor in content:
         name = architecture.tensor(stored_name)
         if name is None or name.endswith(IGNORED) or (shape.tied and name.startswith("lm_head.")):
             continue
         if elsewhere(name, shape):
             continue
-        if not scales.take(file, name, tensor):
+        if not (scales.has(name) if tensor.is_meta else scales.take(file, name, tensor)):
             for own_name, own in apart(name, tensor):
                 if not of_other_experts(own_name, shape):
                     yield Stored(file, stored_name, own_name, own)
+
+
+def needed(
+    folder: Path, shape: ModelShape, targets: Mapping[str, Destination], scales: KvScales
+) -> dict[str, list[tuple[int, int]]]:
+    """Bytes of each tensor of a streamed checkpoint that `targets` and `scales` take, by its name there. ModelInvalid
+    as `matched`, before a byte of them is read."""
+    architecture = ARCHITECTURES[shape.architecture]
+    found: dict[str, list[tuple[int, int]]] = {}
+    for _, stored_name, tensor in outlines(folder):
+        name = architecture.tensor(stored_name)
+        if name is not None and scales.has(name):
+            found[stored_name] = [(0, tensor.nbytes)]
+    taken = matched(folder, shape.architecture, targets, stored(outlines(folder), shape, scales))
+    for one, target in taken:
+        part = rows_read(target, one.tensor)
+        start = part.storage_offset() * part.element_size()
+        found.setdefault(one.stored_name, []).append((start, start + part.nbytes))
+    return found
+
+
+def rows_read(target: Destination, tensor: Tensor) -> Tensor:
+    """What `target` reads of `tensor`, where that is less than the whole: a rank's rows."""
+    if isinstance(target, Target | Fp8Rows | OnlineRows) and target.cut.dim == 0:
+        return target.cut.taken(tensor)
+    return tensor
 
 
 class Stored(NamedTuple):

@@ -27,7 +27,7 @@ class Hub:
         self._uri, self._http, self._endpoint = uri, http, endpoint.rstrip("/")
         self._token = token
         self._secret = {"Authorization": f"Bearer {token}"} if token else {}
-        self._commit = ""
+        self._commit = uri.revision if _COMMIT.fullmatch(uri.revision) else ""
         self._locations: dict[str, str] = {}
         self._lock = threading.Lock()
 

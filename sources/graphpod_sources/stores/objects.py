@@ -39,6 +39,7 @@ AZURE_HOSTS = re.compile(r"[a-z0-9]{3,24}\.blob\.core\.windows\.net")
 """All accounts: what a role sends there, Azure alone receives."""
 KINDS: tuple[tuple[type[Exception], Reason], ...] = (
     (exceptions.NotFoundError, Reason.NotFound),
+    (FileNotFoundError, Reason.NotFound),
     (exceptions.PermissionDeniedError, Reason.Unauthorized),
     (exceptions.UnauthenticatedError, Reason.Unauthorized),
     (exceptions.PreconditionError, Reason.ChangedUnderUs),
@@ -150,7 +151,7 @@ class Objects:
                 raise Problem(Reason.ChangedUnderUs, f"{shown(file.path)}: {self._uri.shown} was replaced")
             for chunk in got.stream(min_chunk_size=CHUNK):
                 yield memoryview(chunk)
-        except exceptions.BaseError as error:
+        except (exceptions.BaseError, FileNotFoundError) as error:  # the library raises the latter for 404
             raise self._problem(error, file.path) from error
 
     def _problem(self, error: Exception, path: str = "") -> Problem:

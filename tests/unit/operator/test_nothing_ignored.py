@@ -17,14 +17,15 @@ FIELDS = [
 ]
 ELSEWHERE = {
     "spec.model.cache.claim",
+    "spec.model.stream",
     "spec.graph.retries",
     "spec.updates",
     "spec.slo.itl",
     "spec.slo.ttft",
 }
 """What decides whether a service is refused, what becomes of one that exists, where its weights go
-(controller/test_downloads.py), and what the operator exports of it (telemetry/test_service_objectives.py): shown by
-tests of their own.
+(controller/test_downloads.py, render/test_streamed.py), and what the operator exports of it
+(telemetry/test_service_objectives.py): shown by tests of their own.
 """
 
 

@@ -90,6 +90,11 @@ def test_a_public_bucket_needs_no_credentials(folder: Path, root: Path) -> None:
         assert Fetched("s3://models/team/tiny", root, environment={"AWS_ENDPOINT_URL": public.url}).problem is None
 
 
+def test_an_object_that_is_gone_after_the_listing_is_not_found(storage: WebStub, root: Path) -> None:
+    storage.board.add(Fault(Answer(404), Where(path=".safetensors")))
+    assert fetched(storage, root).reason is Reason.NotFound
+
+
 @pytest.mark.parametrize(
     ("effect", "reason"),
     [(Answer(503), Reason.RateLimited), (Answer(500), Reason.ServerError), (Freeze(), Reason.Stalled)],

@@ -33,6 +33,11 @@ ROWS = {
         _M, _F, "the engine found no weights it can read (exit code 11)", "a pod loads the weights",
         "correct the folder in spec.model.uri, or its files", own_step=True,
     ),
+    "SourceFailed": stalls(
+        _M, _F, "streamed weights do not come from their source (exit code 33); the message begins with the cause, in "
+        "the words of downloads", "a pod loads the weights",
+        "the pod tries again by itself", own_step=True,
+    ),
     "ModelUnsupported": stalls(
         _M, _F, "the engine does not have the model's architecture, or something its config.json requires (exit code "
         "25)", "a pod loads the weights", NEXT_STEP[ExitCode.ModelUnsupported],

@@ -9,10 +9,9 @@ from graphpod_operator.api import duration, quantity
 from graphpod_operator.api.names import CONTAINER
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.intent.engine_config import cpu_threads
-from graphpod_operator.intent.model_uri import MOUNT
 from graphpod_operator.render.config_map import KEY
 from graphpod_operator.render.owner import Body, Owner
-from graphpod_operator.render.pod import additions, api_key, front_options, tls
+from graphpod_operator.render.pod import additions, api_key, front_options, tls, weights
 from graphpod_operator.render.service import api_port
 from graphpod_policy import Plan
 
@@ -62,7 +61,7 @@ def container(owner: Owner, plan: Plan) -> Body:
             "terminationMessagePolicy": "File",
             "volumeMounts": [
                 {"name": "config", "mountPath": CONFIG_DIR, "readOnly": True},
-                {"name": "model", "mountPath": MOUNT, "readOnly": True},
+                *weights.mounts(spec),
                 {"name": "tmp", "mountPath": "/tmp"},
                 {"name": "shm", "mountPath": "/dev/shm"},
                 *api_key.mounts(spec),

@@ -6,7 +6,7 @@ from graphpod_operator.api import quantity
 from graphpod_operator.api.names import ENGINE_TYPE, HASH_ANNOTATION, TEMPLATE_ANNOTATION
 from graphpod_operator.kube.field_ownership import fingerprint
 from graphpod_operator.render.owner import Body, Owner
-from graphpod_operator.render.pod import additions, api_key, placement, tls
+from graphpod_operator.render.pod import additions, api_key, placement, tls, weights
 from graphpod_operator.render.pod.container import container, patience, without_empty
 from graphpod_operator.render.pod.security import pod_security
 from graphpod_policy import Plan
@@ -76,7 +76,7 @@ def _volumes(owner: Owner, config_hash: str) -> list[Body]:
     resources = owner.spec.resources
     return [
         {"name": "config", "configMap": {"name": owner.config_name(config_hash)}},
-        {"name": "model", "persistentVolumeClaim": {"claimName": owner.claim, "readOnly": True}},
+        *weights.volumes(owner),
         {"name": "tmp", "emptyDir": {"sizeLimit": quantity.canonical(resources.scratch)}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": quantity.canonical(resources.shared_memory)}},
         *api_key.volumes(owner.spec),

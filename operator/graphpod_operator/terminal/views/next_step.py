@@ -64,7 +64,7 @@ COMMANDS: dict[Reason, str] = {
     R.Loaded: NOTHING, R.Loading: WAIT, R.ModelPending: WAIT,
     R.Reloaded: NOTHING, R.Reloading: WAIT, R.ReloadPending: WAIT, R.ReloadRefused: RELOAD,
     R.ClaimNotFound: f"{_K}get pvc", R.ClaimNotBound: CLAIMS,
-    R.ModelInvalid: EDIT, R.ModelUnsupported: EDIT,
+    R.ModelInvalid: EDIT, R.ModelUnsupported: EDIT, R.SourceFailed: EDIT,
     R.Downloading: WAIT, R.CacheClaimNotFound: f"{_K}get pvc", R.DownloadPending: DOWNLOAD,
     R.DownloadFailed: f"{_K}logs job/JOB", R.DownloadNotFound: EDIT, R.DownloadUnauthorized: EDIT,
     R.DownloadGated: TRY_AGAIN, R.DownloadRateLimited: TRY_AGAIN, R.DownloadTruncated: TRY_AGAIN,

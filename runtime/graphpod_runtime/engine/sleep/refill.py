@@ -12,6 +12,7 @@ from torch import Tensor
 
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
+from graphpod_runtime.models.checkpoint import tensors
 from graphpod_runtime.models.decoder import Decoder
 from graphpod_runtime.models.decoder_targets import decoder_targets
 from graphpod_runtime.models.kv_scales import KvScales
@@ -87,7 +88,8 @@ class Refill:
             raise ModelInvalid(f"{self.folder}: {', '.join(other)} changed since the start; {_RESTART}")
         scales, shape = KvScales(self.model.shape.layers), self.model.shape
         targets = decoder_targets(self.model)
-        for one, _ in matched(self.folder, shape.architecture, targets, stored(self.folder, shape, scales)):
+        there_now = stored(tensors(self.folder), shape, scales)
+        for one, _ in matched(self.folder, shape.architecture, targets, there_now):
             if one.tensor.dtype is not self.dtypes.get(one.name):
                 before, now = (_word(dtype) for dtype in (self.dtypes.get(one.name), one.tensor.dtype))
                 raise ModelInvalid(f"{one.file}: {one.stored_name} is {now}, and was {before} at the start; {_RESTART}")
@@ -112,7 +114,7 @@ class Refill:
             self.folder,
             shape.architecture,
             decoder_targets(model),
-            stored(self.folder, shape, KvScales(shape.layers)),
+            stored(tensors(self.folder), shape, KvScales(shape.layers)),
             read,
         )
 
@@ -145,7 +147,7 @@ def _weights_in(folder: Path) -> dict[Path, Stamp]:
 
 
 def _stored(folder: Path, model: Decoder) -> Iterator[Stored]:
-    return stored(folder, model.shape, KvScales(model.shape.layers))
+    return stored(tensors(folder), model.shape, KvScales(model.shape.layers))
 
 
 def _word(dtype: torch.dtype | None) -> str:

@@ -13,7 +13,7 @@ from graphpod_policy.start.footprint import pages_of
 from graphpod_policy.start.obstacle import Obstacle
 from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.attention.choice import AttentionUnavailable, Chosen, Work, attention_for
-from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
+from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported, SourceFailed
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.progress import OnProgress
 from graphpod_runtime.base.shapes import dtype_of
@@ -261,6 +261,8 @@ def loaded(
         return read_model(folder, dtype, limits.context(config.feature_set()), place.device, read, quantize)
     except ModelUnsupported as error:
         raise StartFailure.by(Obstacle.of(ExitCode.ModelUnsupported, f"{where}{error}")) from error
+    except SourceFailed as error:
+        raise StartFailure(ExitCode.SourceFailed, str(error)) from error
     except ModelInvalid as error:
         raise StartFailure(ExitCode.ModelInvalid, f"{where}{error}") from error
     except torch.OutOfMemoryError as error:

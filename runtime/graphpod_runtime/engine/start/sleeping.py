@@ -29,7 +29,8 @@ class Sleeping:
         self.weights: Span | None = None
         """Where they lie; None where they stay."""
         self.refill: Refill | None = None
-        if self._one and load is load_model and (config.features.sleep or self._reloads):
+        reads_folder = load is load_model and config.model.stream is None
+        if self._one and reads_folder and (config.features.sleep or self._reloads):
             self.refill = Refill.of(Path(config.model.path), model, dtype_of(config.element))
         if config.features.sleep:
             self.weights = place.span(bytes_of(model.module()), grows=True)
