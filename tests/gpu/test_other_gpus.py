@@ -14,7 +14,7 @@ SIZES = {"bf16": 2, "fp32": 4}
 SHAPES = [("bf16", 2, 128), ("bf16", 8, 64), ("bf16", 4, 256), ("bf16", 32, 128), ("fp32", 2, 128), ("fp32", 4, 256)]
 """Type of the activations, query heads of a key head, width."""
 POINTERS = {
-    **dict.fromkeys(("slots", "tables", "lengths"), "*i64"),
+    **dict.fromkeys(("slots", "tables", "lengths", "hidden"), "*i64"),
     **dict.fromkeys(("sums_of", "extremes_of"), "*fp32"),
     "ended": "*i32",
 }
@@ -22,7 +22,7 @@ SCALARS = {
     **dict.fromkeys(("scale", "value_scale", "key_inverse", "value_inverse"), "fp32"),
     **dict.fromkeys(("q_stride", "k_stride", "v_stride", "table_stride", "kv_heads", "window"), "i32"),
 }
-UNALIGNED = {"slots", "tables", "lengths", "ended"}
+UNALIGNED = {"slots", "tables", "lengths", "hidden", "ended"}
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,17 @@ def decode() -> ModuleType:
     return import_module("graphpod_runtime.kernels.paged_decode_triton")
 
 
-def shared_bytes(decode: ModuleType, capability: int, kinds: tuple[str, str], heads: tuple[int, int], rows: int) -> int:
-    """What the kernel takes for `kinds` of activations and of the cache, `heads` to a key head of some width."""
+def shared_bytes(
+    decode: ModuleType,
+    capability: int,
+    kinds: tuple[str, str],
+    heads: tuple[int, int],
+    rows: int,
+    *,
+    trees: bool = False,
+) -> int:
+    """What the kernel takes for `kinds` of activations and of the cache, `heads` to a key head of some width; with
+    `trees` the one that reads masks."""
     triton = import_module("triton")
     compiler, target = import_module("triton.compiler"), import_module("triton.backends.compiler").GPUTarget
     (kind, kv_kind), (group, width), kernel = kinds, heads, decode._attend
@@ -52,6 +61,8 @@ def shared_bytes(decode: ModuleType, capability: int, kinds: tuple[str, str], he
         "even": decode.DECODE_PARTS,
         "middle": decode.MIDDLE,
         "largest_query": decode.LARGEST_QUERY,
+        "trees": trees,
+        "hideable": decode.HIDEABLE,
     }
     names = kernel.arg_names
     aligned = [name for name, held in types.items() if held.startswith("*") and name not in UNALIGNED]
@@ -73,6 +84,12 @@ def test_decode_fits_the_shared_memory_of_every_gpu(
     decode: ModuleType, capability: int, kind: str, group: int, width: int, rows: int
 ) -> None:
     assert shared_bytes(decode, capability, (kind, kind), (group, width), rows) <= SHARED[capability]
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("capability", SHARED)
+def test_so_does_decode_over_trees(decode: ModuleType, capability: int, rows: int) -> None:
+    assert shared_bytes(decode, capability, ("bf16", "bf16"), (2, 128), rows, trees=True) <= SHARED[capability]
 
 
 @pytest.mark.parametrize("capability", [89, 90, 120])
