@@ -41,7 +41,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: eagle-head help demo demo-down test check lint truth truth-ranks ranks samples families support-matrix schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic ranks-node sleep-node gpus-node monitoring boards sources alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: eagle-head help demo demo-down test check lint truth truth-ranks ranks samples families support-matrix schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic ranks-node groups-node sleep-node gpus-node monitoring boards sources alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -177,6 +177,9 @@ ranks-node: venv tools images ## a service of several ranks on a real node: answ
 
 sleep-node: venv tools images ## a service on a real node sleeps, wakes with the same answer, and takes new weights in place
 	@$(RUN) -m pytest tests/e2e/test_asleep.py -m slow -s -q
+
+groups-node: venv tools images ## a service over two real nodes by LeaderWorkerSet: answered, its worker killed, its group made again, rolled
+	@$(RUN) -m pytest tests/e2e/test_groups.py -m slow -s -q
 
 gpus-node: venv tools images ## services of 2, 4 and 4 GPUs on a real node with eight from a device plugin: the third waits and says for what
 	@$(RUN) -m pytest tests/e2e/test_gpu_scheduling.py -m slow -s -q

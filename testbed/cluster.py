@@ -11,7 +11,9 @@ from typing import Any
 
 from testbed import steps as timing
 from testbed.binaries import golang, packages
+from testbed.binaries.foreign import Foreign
 from testbed.command import run
+from testbed.control import groups
 from testbed.control.api import Api
 from testbed.control.control_plane import ControlPlane
 from testbed.control.pki import PEOPLE, Identities, read_token
@@ -31,6 +33,7 @@ READY_LIMIT = 60.0  # s; etcd and the API server need 3 on two idle cores
 TOOLS = {Level.API: golang.API_TOOLS, Level.SIM: golang.SIM_TOOLS, Level.NODE: golang.NODE_TOOLS}
 NODES = {Level.API: 0, Level.SIM: 3, Level.NODE: 1}  # by default
 NODE_LIMIT = {Level.API: 0, Level.SIM: kwok.NODE_LIMIT, Level.NODE: network.NODE_LIMIT}
+LIST = {"apiVersion": "v1", "kind": "List"}
 Report = Callable[[str], None]
 
 
@@ -177,6 +180,25 @@ class Cluster:
     def _answers(self) -> None:
         """Waits until the API server does."""
         self._wait("kube-apiserver", self.process("kube-apiserver"), self._api(self._record.addresses).ready)
+
+    def add_groups(self, report: Report = print) -> None:
+        """Starts the controller of LeaderWorkerSets and serves its kind, in a testbed that is up."""
+        binary = golang.build([groups.COMPONENT], report)[groups.COMPONENT]
+        made = groups.Groups(self.folder, self._identities)
+        with record.locked(self.name):
+            found = record.load(self.name)
+            if found is None or not found.ready:
+                raise TestbedError(f"testbed {self.name} is not up")
+            self._record = found
+            made.write_files()
+            kind = Foreign.LeaderWorkerSet
+            self.kubectl("apply", "--server-side", "-f", str(kind.manifest()))
+            api, served = self._api(found.addresses), f"/apis/{kind.crd.partition('.')[2]}/v1/leaderworkersets"
+            self._wait("kube-apiserver", self.process("kube-apiserver"), lambda: api.get(served) is not None)
+            process = self._component(groups.COMPONENT, made.manager(binary))
+            log = self._log(groups.COMPONENT)
+            self._wait(groups.COMPONENT, process, lambda: "Serving webhook server" in log.read_text())
+            self.kubectl("apply", "--server-side", "-f", "-", input=json.dumps({**LIST, "items": made.webhooks()}))
 
     # --- up and down
 

@@ -21,6 +21,7 @@ PARTS = {
     "kube-controller-manager": Part("Deployments to pods, garbage collection, autoscaling", "127.0.0.1:10257, inside"),
     "kube-scheduler": Part("gives each pod a node", "127.0.0.1:10259, inside"),
     "coredns": Part("names of services", "{api}:53, to pods {dns}"),
+    "lws": Part("groups of pods, where a test wants them", "127.0.0.1:9443, inside"),
     "kwok": Part("plays kubelet for nodes that do not exist", "127.0.0.1:10247, inside"),
     "containerd": Part("runs containers, keeps images", "{place}/containerd.sock"),
     "kubelet": Part("starts and probes its node's pods; logs, exec", "{node}:10250"),

@@ -32,6 +32,7 @@ fifteen times the CPU time to ask.
 """
 FOREIGN = {
     "httproute": "/apis/gateway.networking.k8s.io/v1/{}/httproutes",
+    "leaderworkerset": "/apis/leaderworkerset.x-k8s.io/v1/{}/leaderworkersets",
     "podmonitor": "/apis/monitoring.coreos.com/v1/{}/podmonitors",
     "scaledobject": "/apis/keda.sh/v1alpha1/{}/scaledobjects",
 }

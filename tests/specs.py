@@ -46,6 +46,7 @@ BESIDE: dict[str, Any] = {
     "spec.monitoring.labels": {"enabled": True},
     "spec.parallelism.tensor": {"expert": 1},
     "spec.parallelism.pipeline": {"expert": 1},
+    "spec.parallelism.nodes": {"expert": 1, "pipeline": 2},
 }
 """What a field needs beside it."""
 

@@ -126,7 +126,7 @@ FEATURES: tuple[Feature, ...] = (
         True,
         lambda f: f.pipeline > 1 and f.pipeline,
     ),
-    Feature("several nodes", "spec.parallelism.nodes", False, lambda f: f.nodes > 1 and f.nodes, in_engine=True),
+    Feature("several nodes", "spec.parallelism.nodes", True, lambda f: f.nodes > 1 and f.nodes),
     Feature(
         "attention kernels",
         "spec.engine.attention",

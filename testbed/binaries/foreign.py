@@ -56,6 +56,13 @@ class Foreign(Enum):
         "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",
     )
 
+    LeaderWorkerSet = Origin(
+        "sigs.k8s.io/lws",
+        "v0.8.0",
+        "h1:DdhJ8QabwTfWgbgaHH2gdf8twliioHaoSfmDXRYEVU0=",
+        "config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml",
+    )
+
     @property
     def crd(self) -> str:
         """Name of the CustomResourceDefinition."""

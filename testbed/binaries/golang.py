@@ -27,6 +27,7 @@ DASHBOARD_LINTER = "0.2.0"
 # Alertmanager's modules after 0.31 lack the built pages that its binary embeds.
 ALERTMANAGER, KUBE_STATE_METRICS, PROMETHEUS_OPERATOR = "0.31.1", "2.20.0", "0.93.0"
 CRANE = "0.22.0"
+LEADER_WORKER_SET = "0.8.0"
 _MAJOR, _MINOR, _ = KUBERNETES.split(".")
 GO_AT_LEAST = (1, 26)
 BUILD_LIMIT = 1800.0  # s for one binary: cold kube-apiserver needs 170 s on two idle cores
@@ -141,8 +142,16 @@ MONITORING = (
 # A registry of somebody else, for `make sources`.
 _CRANE = "github.com/google/go-containerregistry/cmd/crane"
 SOURCES = (Tool("crane", "crane", _CRANE, "crane", ("version",), CRANE, ((f"{_CRANE}/cmd.Version", CRANE),)),)
+# The controller of LeaderWorkerSets, for `make groups-node`.
+_LWS = "sigs.k8s.io/lws"
+GROUPS = (
+    Tool(
+        *("lws", "lws", f"{_LWS}/cmd", "lws", ("--version",), f"Version: v{LEADER_WORKER_SET}"),
+        ((f"{_LWS}/pkg/version.GitVersion", f"v{LEADER_WORKER_SET}"),),
+    ),
+)
 NAMES = tuple(tool.name for tool in TOOLS)
-BY_NAME = {tool.name: tool for tool in (*TOOLS, *MONITORING, *SOURCES)}
+BY_NAME = {tool.name: tool for tool in (*TOOLS, *MONITORING, *SOURCES, *GROUPS)}
 API_TOOLS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 SIM_TOOLS = (*API_TOOLS, "kube-scheduler", "kwok")
 NODE_TOOLS = (*API_TOOLS, "kube-scheduler", "kubelet", "kube-proxy", "coredns")

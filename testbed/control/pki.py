@@ -123,6 +123,10 @@ class Identities:
             self.kubeconfig(user.name).write_text(text)
             self.kubeconfig(user.name).chmod(0o600)
 
+    def create_webhook(self, name: str) -> None:
+        """A certificate for a webhook of the control plane's own loopback interface."""
+        self._certificate(name, f"/CN={name}", "subjectAltName=IP:127.0.0.1")
+
     def _certificate(self, name: str, subject: str, extension: str, by: str | None = "ca") -> None:
         """A key and a certificate, signed by the authority `by`; self-signed with None."""
         request = self.folder / "request.cnf"  # without it openssl's own file would add CA:TRUE to every certificate

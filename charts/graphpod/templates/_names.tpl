@@ -56,6 +56,7 @@ registry itself (its first part has a dot or a colon, or is localhost) gets no o
 podMonitors: PodMonitor
 scaledObjects: ScaledObject
 httpRoutes: HTTPRoute
+leaderWorkerSets: LeaderWorkerSet
 {{- end }}
 
 {{/* Who may reach the pods of services and where downloads may go, as JSON: the operator itself is always among those of admin. */}}

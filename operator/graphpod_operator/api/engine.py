@@ -368,15 +368,15 @@ class Parallelism(ApiModel):
         1,
         ge=1,
         le=64,
-        description="Devices one layer is split over, all in one pod; nvidia.com/gpu in resources.limits has the same "
-        "number, or that times pipeline. It must divide the model's heads, MLP columns and vocabulary. Default: 1.",
+        description="Devices one layer is split over; nvidia.com/gpu in resources.limits has the same number, or that "
+        "times pipeline, divided by nodes. It must divide the model's heads, MLP columns and vocabulary. Default: 1.",
     )
     pipeline: Integer = Field(
         1,
         ge=1,
         le=64,
-        description="Stages the layers are split into, all in one pod; nvidia.com/gpu in resources.limits is tensor "
-        "times this number. It is at most the model's layers, and need not divide them. Default: 1.",
+        description="Stages the layers are split into; nvidia.com/gpu in resources.limits is tensor times this number, "
+        "divided by nodes. It is at most the model's layers, and need not divide them. Default: 1.",
     )
     data: Integer = Field(1, ge=1, le=64, description="Ranks of data-parallel attention. Default: 1.")
     expert: Integer = Field(
@@ -388,7 +388,13 @@ class Parallelism(ApiModel):
         "Default: 1, each device has columns of every expert.",
     )
     context: Integer = Field(1, ge=1, le=64, description="Parts one sequence is split into. Default: 1.")
-    nodes: Integer = Field(1, ge=1, le=64, description="Machines one replica runs on. Default: 1.")
+    nodes: Integer = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Pods that one replica runs on, a group of the kind LeaderWorkerSet. Each has as many of the "
+        "ranks, tensor times pipeline, and all that resources says. Default: 1.",
+    )
     all_to_all: AllToAll | None = Field(
         None, description="How tokens are exchanged between experts. Default: the engine's choice."
     )
@@ -406,3 +412,8 @@ class Parallelism(ApiModel):
     def ranks(self) -> int:
         """Processes of one replica, each with a device of its own."""
         return self.tensor * self.pipeline
+
+    @property
+    def ranks_of_pod(self) -> int:
+        """Those of one pod; all pods of a replica have as many."""
+        return max(1, self.ranks // self.nodes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 GROUP = "graphpod.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -60,6 +62,31 @@ def claim_name(name: str) -> str:
 def selector(name: str) -> dict[str, str]:
     """Labels that select the pods of the service `name`. They never change: a Deployment's selector is immutable."""
     return {"app.kubernetes.io/name": "graphpod-engine", "app.kubernetes.io/instance": name}
+
+
+WORKER = "graphpod-worker"
+"""Of the pods of a group but its leader, instead of the selector's app.kubernetes.io/name: no request goes to them."""
+
+
+GROUP_INDEX_LABEL = "leaderworkerset.sigs.k8s.io/group-index"
+WORKER_INDEX_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
+GROUP_REVISION_LABEL = "leaderworkerset.sigs.k8s.io/template-revision-hash"
+"""Labels that the controller of LeaderWorkerSets gives to pods."""
+
+
+def group_selector(name: str) -> dict[str, Any]:
+    """A label selector of all pods of the service `name`, where a group of them is one replica."""
+    labels = selector(name)
+    app = "app.kubernetes.io/name"
+    both = {"key": app, "operator": "In", "values": [labels.pop(app), WORKER]}
+    return {"matchLabels": labels, "matchExpressions": [both]}
+
+
+def group_name(name: str) -> str:
+    """Name of the LeaderWorkerSet of the service `name`. Its controller makes a headless Service of the same name, so
+    it cannot be the service's own.
+    """
+    return f"{name}-group"
 
 
 def config_name(name: str, config_hash: str) -> str:

@@ -25,7 +25,7 @@ from graphpod_operator.events.recorder import EventRecorder
 from graphpod_operator.kube.clock import Clock
 from graphpod_operator.kube.cluster import ApiError, Cluster, Conflict, NotLeading, ServerRefused, Terminating
 from graphpod_operator.kube.field_ownership import HOLDER
-from graphpod_operator.kube.resources import OPTIONAL, Resource
+from graphpod_operator.kube.resources import ADDITIONS, OPTIONAL, WORKLOADS, Resource
 from graphpod_operator.plan import replica_handover
 from graphpod_operator.plan.desired_child import DesiredChild
 from graphpod_operator.plan.desired_state import Desired
@@ -56,7 +56,7 @@ class Applied:
 
     @property
     def rolls_out(self) -> bool:
-        """Whether the Deployment was written."""
+        """Whether what makes the pods was written."""
         return any(map(_rolls_out, self.writes))
 
 
@@ -80,7 +80,7 @@ class Applier:
         while True:
             needed = replica_handover.writes(found, desired, look)
             if not isinstance(needed, Refused) and any(replica_handover.passes(desired, write) for write in needed):
-                workload = next(one for one in desired.children if one.resource is Resource.Deployment)
+                workload = replica_handover.workload_of(desired)
                 live = await self._look_again(workload)
                 needed = replica_handover.writes(found, desired, _knowing(workload, live, look))
             if isinstance(needed, Refused):
@@ -128,7 +128,9 @@ class Applier:
                 await self._carry_out(write, drift, memory)
                 done.writes.append(write)
             if drift and isinstance(write, Update) and _rolls_out(write):
-                await self.events.warn(found, Reason.PutBack, "the Deployment was changed and is put back")
+                await self.events.warn(
+                    found, Reason.PutBack, f"the {write.wanted.resource.kind} was changed and is put back"
+                )
         memory.in_order = frozenset(_place(one) for one in desired.children if one.resource not in done.held_up)
         return None
 
@@ -250,7 +252,7 @@ def _apart(write: Write, held_up: dict[Resource, ApiError]) -> Iterator[None]:
     except (Conflict, Gone, NotLeading, Terminating):
         raise
     except ApiError as error:
-        if not isinstance(write, Create | Update) or write.wanted.resource not in OPTIONAL:
+        if not isinstance(write, Create | Update) or write.wanted.resource not in ADDITIONS:
             raise
         held_up[write.wanted.resource] = error
 
@@ -272,8 +274,8 @@ def _makes_way(write: Write) -> bool:
 
 
 def _rolls_out(write: Write) -> bool:
-    """Whether this writes the Deployment."""
-    return isinstance(write, Create | Update) and write.wanted.resource is Resource.Deployment
+    """Whether this writes what makes the pods."""
+    return isinstance(write, Create | Update) and write.wanted.resource in WORKLOADS
 
 
 def _log_fields(child: DesiredChild | Child) -> dict[str, str]:

@@ -13,14 +13,16 @@ from graphpod_operator.cache.route_status import RouteStatus
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.cluster import Raw
 from graphpod_operator.kube.field_ownership import claims, fingerprint, mark, owned_fields
-from graphpod_operator.kube.resources import AUTOSCALERS, Resource
+from graphpod_operator.kube.resources import AUTOSCALERS, WORKLOADS, Resource
 
 _WORKS = ("AbleToScale", "ScalingActive", "Ready")
 """Conditions of an autoscaler of either kind that are True while it works."""
 
 
 class ReplicasClaim(NamedTuple):
-    """How many pods a Deployment asks for, and who says so: we, or another field manager, or both."""
+    """How many replicas a Deployment or LeaderWorkerSet asks for, and who says so: we, or another field manager, or
+    both.
+    """
 
     replicas: int
     ours: bool
@@ -28,7 +30,7 @@ class ReplicasClaim(NamedTuple):
 
     @classmethod
     def of(cls, raw: Raw) -> ReplicasClaim:
-        """The claims on a Deployment's replicas, which are 1 by default."""
+        """The claims on its replicas, which are 1 by default."""
         return cls((raw.get("spec") or {}).get("replicas", 1), *claims(raw, "spec", "replicas"))
 
 
@@ -38,7 +40,7 @@ NO_CLAIM = ReplicasClaim(0, False, False)
 
 @dataclass(frozen=True, slots=True)
 class DeploymentRollout:
-    """What a Deployment's controller reports."""
+    """What a Deployment's controller reports, or that of a LeaderWorkerSet, whose replicas are groups of pods."""
 
     observed: bool
     """Whether the report is about the current generation."""
@@ -54,6 +56,23 @@ class DeploymentRollout:
     """Pods that it is to have, whoever decided so."""
     complete: bool = False
     """Whether its latest rollout ended well, whatever became of its pods since."""
+
+    @classmethod
+    def of_groups(cls, raw: Raw) -> DeploymentRollout:
+        """The report in a LeaderWorkerSet's status: a group is ready when all of its pods are. It does not say of which
+        generation it is, why no pod can be created, or how long nothing has come on.
+        """
+        status = raw.get("status") or {}
+        ready = status.get("readyReplicas", 0)
+        return cls(
+            observed=True,
+            replicas=status.get("replicas", 0),
+            updated=status.get("updatedReplicas", 0),
+            ready=ready,
+            available=ready,
+            refused=None,
+            asked=ReplicasClaim.of(raw).replicas,
+        )
 
     @classmethod
     def of(cls, raw: Raw) -> DeploymentRollout:
@@ -72,6 +91,12 @@ class DeploymentRollout:
             asked=ReplicasClaim.of(raw).replicas,
             complete=progress == "NewReplicaSetAvailable",
         )
+
+
+_ROLLOUTS = {
+    Resource.Deployment: DeploymentRollout.of,
+    Resource.LeaderWorkerSet: DeploymentRollout.of_groups,
+}
 
 
 class ControllerRef(NamedTuple):
@@ -119,12 +144,12 @@ class Child:
     rollout: DeploymentRollout | None
     kept: StoredRevision | None = None
     revision: str = ""
-    """The rendering that a Deployment says it was made from."""
+    """The rendering that a Deployment or LeaderWorkerSet says it was made from."""
     replicas_claim: ReplicasClaim = NO_CLAIM
     trouble: str | None = None
     """Why an autoscaler cannot scale, in its own words; empty while it has said nothing at all."""
     capture_failures: str | None = None
-    """What is remembered, at a Deployment, of starts that died in a capture."""
+    """What is remembered, at a Deployment or LeaderWorkerSet, of starts that died in a capture."""
     route: RouteStatus | None = None
     """What an HTTPRoute leads to, and what gateways say of it."""
     breach: str | None = None
@@ -160,10 +185,10 @@ class Child:
             deleting="deletionTimestamp" in metadata,
             owned=fingerprint(owned_fields(raw)),
             applied=mark(raw),
-            rollout=DeploymentRollout.of(raw) if resource is Resource.Deployment else None,
+            rollout=_ROLLOUTS[resource](raw) if resource in _ROLLOUTS else None,
             kept=StoredRevision.of(raw) if resource is Resource.ControllerRevision else None,
             revision=(metadata.get("annotations") or {}).get(REVISION_ANNOTATION, ""),
-            replicas_claim=ReplicasClaim.of(raw) if resource is Resource.Deployment else NO_CLAIM,
+            replicas_claim=ReplicasClaim.of(raw) if resource in WORKLOADS else NO_CLAIM,
             trouble=_trouble(raw) if resource in AUTOSCALERS else None,
             capture_failures=(metadata.get("annotations") or {}).get(CAPTURE_FAILURES_ANNOTATION),
             route=RouteStatus.of(raw) if resource is Resource.HTTPRoute else None,

@@ -9,15 +9,19 @@ from graphpod_operator.api.names import (
     CONTAINER,
     FETCH_CONTAINER,
     GPU,
+    GROUP_INDEX_LABEL,
     HASH_ANNOTATION,
     OWNER_LABEL,
     TEMPLATE_ANNOTATION,
+    WORKER_INDEX_LABEL,
+    group_name,
 )
 from graphpod_operator.cache.child import ControllerRef
 from graphpod_operator.cache.key import Key
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.cluster import Raw
 
+INDEX_DIGITS = 6
 PREPARED_SECONDS = 60.0
 """A node that needs longer to mount a pod's volumes and create its sandbox is reported."""
 
@@ -72,8 +76,15 @@ class Pod:
     """Which bound it breaks; nothing but its metadata was read then."""
     job: str = ""
     """Uid of the Job that it belongs to; empty of a service's pod."""
+    index: int | None = None
+    """Which pod of a group it is: 0 is its leader, whose engine answers for all of them. None: it is of no group."""
     gpus: int = 0
     """Whole NVIDIA GPUs that its containers ask for, all of one node."""
+
+    @property
+    def answers_requests(self) -> bool:
+        """Whether an engine's front is in it: not in the workers of a group, which have ranks alone."""
+        return not self.index
 
     @property
     def failed_start(self) -> bool:
@@ -103,7 +114,10 @@ class Pod:
         state = engine.get("state") or {}
         scheduled, prepared = (conditions.get(kind, {}) for kind in ("PodScheduled", "PodReadyToStartContainers"))
         waiting = state.get("waiting")
-        ended = state.get("terminated") or (engine.get("lastState") or {}).get("terminated")
+        ended, index = state.get("terminated"), _index(metadata)
+        last = (engine.get("lastState") or {}).get("terminated")
+        if ended is None or (index is not None and "deletionTimestamp" in metadata):
+            ended = last or ended  # a group goes for what ended before, and then all of it is stopped
         return cls(
             key=_pod_owner(metadata),
             namespace=metadata["namespace"],
@@ -128,6 +142,7 @@ class Pod:
             started=(state.get("running") or {}).get("startedAt"),
             breach=raw.get(bounds.BREACH),
             job=job,
+            index=index,
             gpus=sum(_gpus(container) for container in spec.get("containers") or ()),
         )
 
@@ -139,13 +154,26 @@ def _gpus(container: Raw) -> int:
 
 
 def _pod_owner(metadata: Raw) -> Key | None:
-    """The service a pod runs for: its label, if the ReplicaSet that controls it is one of that service's Deployment."""
+    """The service a pod runs for: its label, if the ReplicaSet that controls it is one of that service's Deployment, or
+    the StatefulSet one of its LeaderWorkerSet: of the leaders, or of a group's workers.
+    """
     labels = metadata.get("labels") or {}
-    name, template = labels.get(OWNER_LABEL), labels.get("pod-template-hash")
-    controller = ControllerRef.of(metadata)
-    if not name or controller is None or controller[:3] != ("apps", "ReplicaSet", f"{name}-{template}"):
+    name, controller = labels.get(OWNER_LABEL), ControllerRef.of(metadata)
+    if not name or controller is None or controller.group != "apps":
         return None
-    return Key(metadata["namespace"], name)
+    groups = group_name(name)
+    made = (
+        ("ReplicaSet", f"{name}-{labels.get('pod-template-hash')}"),
+        ("StatefulSet", groups),
+        ("StatefulSet", f"{groups}-{labels.get(GROUP_INDEX_LABEL)}"),
+    )
+    return Key(metadata["namespace"], name) if (controller.kind, controller.name) in made else None
+
+
+def _index(metadata: Raw) -> int | None:
+    """Which pod of its group it is."""
+    index = str((metadata.get("labels") or {}).get(WORKER_INDEX_LABEL, ""))
+    return int(index) if index.isdecimal() and len(index) <= INDEX_DIGITS else None
 
 
 def _job(metadata: Raw) -> str:

@@ -74,6 +74,13 @@ class Service:
         )
 
     @property
+    def nodes(self) -> int:
+        """Pods of one replica, by the spec as it is stored, which may break the schema."""
+        spread = self.spec.get("parallelism")
+        asked = spread.get("nodes") if isinstance(spread, Mapping) else None
+        return asked if isinstance(asked, int) else 1
+
+    @property
     def downloads(self) -> bool:
         """Whether it asks for weights that are downloaded."""
         model = self.spec.get("model")
@@ -116,12 +123,21 @@ class _Graph(msgspec.Struct, frozen=True):
     advice: _Advice | None = None
 
 
+class _Failure(msgspec.Struct, frozen=True):
+    reason: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    message: Annotated[str, msgspec.Meta(max_length=MESSAGE_MAX)] = ""
+    pod: Annotated[str, msgspec.Meta(max_length=253)] | None = None
+    exitCode: int | None = None
+    restarts: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
 class _Status(msgspec.Struct, frozen=True):
     """What of a status is read again, and of which type."""
 
     phase: str = ""
     conditions: tuple[_Condition, ...] = ()
     graph: _Graph = _Graph()
+    lastFailure: _Failure | None = None
 
 
 def _believed(status: Any) -> Raw:

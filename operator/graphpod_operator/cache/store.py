@@ -18,7 +18,7 @@ from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.projections import Projection
 from graphpod_operator.cache.service import Service
 from graphpod_operator.kube.cluster import Conflict
-from graphpod_operator.kube.resources import Resource
+from graphpod_operator.kube.resources import WORKLOADS, Resource, workload_name
 
 Address = tuple[Resource, str, str]
 """(kind, namespace, name)."""
@@ -149,6 +149,11 @@ class Store:
         """One child by name, whoever owns it."""
         found = self._items.get((resource, namespace, name))
         return found if isinstance(found, Child) else None
+
+    def workloads(self, key: Key) -> tuple[Child, ...]:
+        """What makes, or made, the pods of a service: by name, whoever owns it."""
+        found = (self.child(kind, key.namespace, workload_name(kind, key.name)) for kind in WORKLOADS)
+        return tuple(filter(None, found))
 
     def children(self, key: Key, resource: Resource) -> tuple[Child, ...]:
         """The children of one kind that carry the service's label, by name."""

@@ -45,6 +45,7 @@ class Reason(Enum):
     ClaimOfOneNode = auto()
     CacheClaimImmutable = auto()
     KedaMissing = auto()
+    LeaderWorkerSetMissing = auto()
     PrometheusUnknown = auto()
     ApplyRefused = auto()
     PreviousDeleting = auto()

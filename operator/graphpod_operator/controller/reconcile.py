@@ -28,7 +28,7 @@ from graphpod_operator.install.installation import Installation
 from graphpod_operator.intent.asked_downloads import downloads
 from graphpod_operator.kube.clock import Clock
 from graphpod_operator.kube.cluster import ApiError, Cluster, ServerRefused, Terminating
-from graphpod_operator.kube.resources import Resource
+from graphpod_operator.kube.resources import Resource, workload_kind, workload_name
 from graphpod_operator.observe.download_progress import POLL_SECONDS, DownloadProgress
 from graphpod_operator.observe.ladder_advisor import LadderAdvisor
 from graphpod_operator.observe.observed_state import Observer
@@ -182,7 +182,7 @@ class Reconciler:
             found,
             self._installed,
             revisions=self._store.children(found.key, Resource.ControllerRevision),
-            deployment=self._store.child(Resource.Deployment, found.key.namespace, found.key.name),
+            workloads=self._store.workloads(found.key),
             pods=self._store.pods(found.key),
             absent=self._kinds.absent,
         )
@@ -214,9 +214,11 @@ class Reconciler:
         """The same by fresh lists: a weaker plan restarts every pod, so the watch cache may not decide it."""
         key = given.found.key
         pods = await self._cluster.list(Resource.Pod, key.namespace, owned_by(key.name), Pod.of)
-        raw = await self._cluster.get(Resource.Deployment, key.namespace, key.name)
-        deployment = Child.of(Resource.Deployment, raw) if raw is not None else None
-        return replace(given, deployment=deployment, pods=tuple(pod for pod in pods.items if pod.key == key))
+        kind = workload_kind(given.found.nodes)
+        raw = await self._cluster.get(kind, key.namespace, workload_name(kind, key.name))
+        live = [Child.of(kind, raw)] if raw is not None else []
+        live += [child for child in given.workloads if child.resource is not kind]
+        return replace(given, workloads=live, pods=tuple(pod for pod in pods.items if pod.key == key))
 
     async def _tell_troubles(self, given: PlanInput, memory: ServiceMemory) -> None:
         """What no condition reports: an edit without effect, and objects that cannot be read."""

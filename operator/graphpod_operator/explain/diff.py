@@ -11,7 +11,6 @@ from graphpod_operator.explain.explanation import Explanation, as_dict
 from graphpod_operator.explain.text import ROWS, gaps_text, ladder_text, obstacle_lines
 from graphpod_operator.install.engine_images import Images
 from graphpod_operator.install.installation import Installation
-from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
@@ -162,8 +161,7 @@ def _desired(explanation: Explanation, images: Images) -> Desired | Refused:
 
 
 def _template(desired: Desired) -> object:
-    (workload,) = (child for child in desired.children if child.resource is Resource.Deployment)
-    return workload.body["spec"]["template"]
+    return desired.workload
 
 
 def _replicas(desired: Desired) -> str:

@@ -186,6 +186,7 @@ def explain(
             *_path(model),
             *_draft(config, model),
             *_ranks(config),
+            *_groups(config),
             *_assumptions(plan, facts),
         ),
         unchecked=_unchecked(plan, facts),
@@ -251,9 +252,22 @@ def _ranks(config: EngineConfig) -> tuple[str, ...]:
     """That ranks on a CPU are there to try them."""
     if config.features.ranks == 1 or config.features.device is Device.Cuda:
         return ()
+    each = "each of " if config.features.nodes > 1 else ""
     return (
         f"spec.parallelism: {config.features.ranks} ranks without nvidia.com/gpu in spec.resources.limits: they are "
-        "processes of one container, which share its processors and memory. It makes nothing faster",
+        f"processes of {each}{config.features.nodes} container{'s' if each else ''}, which share its processors and "
+        "memory. It makes nothing faster",
+    )
+
+
+def _groups(config: EngineConfig) -> tuple[str, ...]:
+    """What several nodes need of the cluster, which nothing here has asked."""
+    if (nodes := config.features.nodes) == 1:
+        return ()
+    return (
+        f"spec.parallelism.nodes: {nodes} pods are one replica, each with {config.features.ranks_of_node} of the "
+        f"{config.features.ranks} ranks and all that spec.resources says. The cluster needs the kind LeaderWorkerSet "
+        "(docs/how-to/several-nodes.md)",
     )
 
 
@@ -346,7 +360,7 @@ def _free_bytes(spec: Spec) -> int | None:
     limit = container_bytes(spec)
     if limit is None or resolver_input.wants_gpu(spec):
         return None
-    ranks = spec.parallelism.ranks
+    ranks = spec.parallelism.ranks_of_pod
     return max(0, limit - processes_bytes(ranks)) // ranks
 
 

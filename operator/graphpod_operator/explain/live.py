@@ -166,7 +166,7 @@ def _pinned(raw: Raw, revisions: Iterable[Child]) -> Pinned | None:
     memory = _child(kept, Resource.ControllerRevision)["metadata"]["name"]
     if memory not in {one.name for one in memories}:
         return None
-    template = _child(kept, Resource.Deployment)["spec"]["template"]
+    template = kept.workload["template"]
     image: str = template["spec"]["containers"][0]["image"]
     fresh = desire(PlanInput(found, Installation(Images(image, image))))
     if isinstance(fresh, Refused):
@@ -176,7 +176,7 @@ def _pinned(raw: Raw, revisions: Iterable[Child]) -> Pinned | None:
 
 def _made(desired: Desired) -> dict[str, Any]:
     """What the engine and its pod are made of, without the names and marks that follow from it."""
-    spec = _child(desired, Resource.Deployment)["spec"]["template"]["spec"]
+    spec = desired.workload["template"]["spec"]
     volumes = [volume for volume in spec["volumes"] if volume["name"] != "config"]
     engine = json.loads(_child(desired, Resource.ConfigMap)["data"][KEY])
     return {"engine": engine, "pod": _by_name({**spec, "volumes": volumes})}

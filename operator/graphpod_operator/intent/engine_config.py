@@ -29,7 +29,7 @@ class EngineFile:
 def cpu_threads(spec: Spec) -> int | None:
     """Whole cores of the CPU limit, rounded up, that each rank has; None without a limit."""
     limit = spec.resources.limits.get("cpu")
-    return max(1, quantity.whole(limit) // spec.parallelism.ranks) if limit is not None else None
+    return max(1, quantity.whole(limit) // spec.parallelism.ranks_of_pod) if limit is not None else None
 
 
 def engine_config(name: str, spec: Spec, plan: Plan, hosts: tuple[str, ...] = ("*",)) -> EngineConfig:

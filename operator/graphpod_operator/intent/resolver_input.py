@@ -97,6 +97,9 @@ def missing(spec: Spec) -> tuple[NotBuilt, ...]:
     """Every field that asks for something this version does not have: the engine's, then the operator's own."""
     lacking = list(not_built(features(spec), graph_request(spec)))
     lacking += map(_other_accelerator, _other_accelerators(spec))
+    if spec.model.stream and spec.parallelism.nodes > 1:
+        what = f"a stream to the pods of {spec.parallelism.nodes} nodes is not built in this version"
+        lacking.append(NotBuilt("spec.model.stream", f"spec.model.stream: {what}; remove it, or use one node"))
     draft = spec.engine.speculative.draft_model if spec.engine.speculative else None
     if draft is not None and (unmet := _draft_elsewhere(spec, ModelUri.parse(draft))) is not None:
         lacking.append(NotBuilt(_DRAFT, f"{_DRAFT}: {unmet}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from graphpod_operator.api.names import GROUP, KIND, PLURAL, VERSION
+from graphpod_operator.api.names import GROUP, KIND, PLURAL, VERSION, group_name
 
 
 class Resource(Enum):
@@ -22,6 +22,7 @@ class Resource(Enum):
     PodMonitor = ("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor")
     ScaledObject = ("keda.sh", "v1alpha1", "scaledobjects", "ScaledObject")
     HTTPRoute = ("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
+    LeaderWorkerSet = ("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet")
     Job = ("batch", "v1", "jobs", "Job")
     PersistentVolumeClaim = ("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
     ReplicaSet = ("apps", "v1", "replicasets", "ReplicaSet")
@@ -54,6 +55,16 @@ class Resource(Enum):
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
+def workload_name(kind: Resource, name: str) -> str:
+    """Name of the object of this kind that makes the pods of the service `name`."""
+    return group_name(name) if kind is Resource.LeaderWorkerSet else name
+
+
+def workload_kind(nodes: int) -> Resource:
+    """The kind that makes the pods of replicas that run on so many nodes each."""
+    return Resource.LeaderWorkerSet if nodes > 1 else Resource.Deployment
+
+
 CHILDREN = (
     Resource.ServiceAccount,
     Resource.ConfigMap,
@@ -62,12 +73,16 @@ CHILDREN = (
     Resource.PodDisruptionBudget,
     Resource.NetworkPolicy,
     Resource.Deployment,
+    Resource.LeaderWorkerSet,
     Resource.HorizontalPodAutoscaler,
     Resource.ScaledObject,
     Resource.PodMonitor,
     Resource.HTTPRoute,
 )
 """What we apply, in the order we apply it: what a pod needs, and the memory of its rendering, come before the pod."""
+
+WORKLOADS = (Resource.Deployment, Resource.LeaderWorkerSet)
+"""What makes the pods of a service: of one node each, or of several."""
 
 AUTOSCALERS = (Resource.HorizontalPodAutoscaler, Resource.ScaledObject)
 """Who may decide on the number of pods."""
@@ -81,7 +96,10 @@ AT_TIMES = (
 )
 """Of these, what is not always wanted; it is deleted when it is wanted no more. It has the service's name."""
 
-OPTIONAL = (Resource.PodMonitor, Resource.ScaledObject, Resource.HTTPRoute)
+ADDITIONS = (Resource.PodMonitor, Resource.ScaledObject, Resource.HTTPRoute)
+"""Kinds of others without whose object the pods run all the same."""
+
+OPTIONAL = (*ADDITIONS, Resource.LeaderWorkerSet)
 """Kinds of others, whose CRD may be absent, come and go. `watch.optional_kinds` knows which of them are served."""
 
 WATCHED = (

@@ -14,7 +14,7 @@ from graphpod_operator.cache.projections import is_ours
 from graphpod_operator.cache.route_status import RouteStatus
 from graphpod_operator.cache.store import Store
 from graphpod_operator.kube.cluster import ApiError
-from graphpod_operator.kube.resources import AUTOSCALERS, OPTIONAL, Resource
+from graphpod_operator.kube.resources import AUTOSCALERS, OPTIONAL, Resource, workload_kind
 from graphpod_operator.observe.download_progress import DownloadProgress
 from graphpod_operator.observe.ladder_advisor import LadderAdvisor
 from graphpod_operator.observe.warmup_poller import Warmups
@@ -82,10 +82,15 @@ class Observer:
             self.meters.count("graphpod_operator_warmup_reads_total", result=result)
         # the pods may have changed during the reads: report on what is now
         where = key.namespace, key.name
-        deployment = self.store.child(Resource.Deployment, *where)
         service = self.store.service(key)
-        owner = deployment.controller if deployment is not None else None
-        ours = owner is not None and service is not None and owner.uid == service.uid
+        made = {
+            child.resource: child
+            for child in self.store.workloads(key)
+            if service is not None and child.controller is not None and child.controller.uid == service.uid
+        }
+        # while the pods pass from one kind to the other, the spec's counts
+        workload = made.get(workload_kind(service.nodes if service is not None else 1))
+        workload = workload or next(iter(made.values()), None)
 
         def ours_of(kind: Resource) -> Child | None:
             child = self.store.child(kind, *where)
@@ -93,8 +98,8 @@ class Observer:
 
         route = ours_of(Resource.HTTPRoute)
         return Observed(
-            rollout=deployment.rollout if deployment is not None and ours else None,
-            pods=self.store.pods(key) if ours else (),
+            rollout=workload.rollout if workload is not None else None,
+            pods=self.store.pods(key) if made else (),
             readings=readings,
             optional=frozenset(kind for kind in OPTIONAL if ours_of(kind)),
             autoscaler=next(filter(None, map(ours_of, AUTOSCALERS)), None),

@@ -181,6 +181,8 @@ def _as_written(found: Diagnosis, expected: Expected | None) -> Diagnosis:
 
 
 def _of(pod: Pod, reading: Reading | NoReading | None, expected: Expected | None) -> Diagnosis | None:
+    if pod.index is not None and pod.ended is not None and _by_itself(pod, pod.ended):
+        return _ended(pod, pod.ended, expected)  # whatever it does now: its group is made again
     if pod.deleting or pod.ready:
         return None
     if (unplaced := unscheduled(pod)) is not None:
@@ -262,12 +264,21 @@ def _refused(reason: Reason, word: str, message: str, pod: Pod) -> Diagnosis:
     return Diagnosis(reason, f"{word}: {message}", pod)
 
 
+def _by_itself(pod: Pod, ended: Ended) -> bool:
+    """Whether a pod of a group has ended without being asked to: its container ran again, or its engine said why."""
+    said = ended.code in BY_EXIT and ended.code != ExitCode.Drained
+    return pod.restarts > 0 or said or ended.reason == "OOMKilled"
+
+
 def _ended(pod: Pod, ended: Ended, expected: Expected | None) -> Diagnosis:
     if ended.reason == "OOMKilled":
         return Diagnosis(Reason.OutOfMemory, "the kernel ended the engine: out of memory", pod)
     if ended.reason in _NOT_BEGUN:
         return _refused(Reason.ContainerRefused, ended.reason, ended.message, pod)
     reason = BY_EXIT.get(ended.code)
+    if reason is None and pod.index:
+        said = f": {ended.message}" if ended.message else ""
+        return Diagnosis(Reason.RankDied, f"worker {pod.index} has ended with exit code {ended.code}{said}", pod)
     if reason is None:
         said = f": {ended.message}" if ended.message else ""
         return Diagnosis(Reason.CrashLoop, f"the engine ended with exit code {ended.code}{said}", pod)

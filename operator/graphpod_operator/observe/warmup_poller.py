@@ -76,7 +76,7 @@ def _pause(answer: Answer) -> float | None:
 
 def answers(pod: Pod) -> bool:
     """Whether a pod is one to ask."""
-    return pod.running and bool(pod.ip) and not pod.deleting
+    return pod.running and bool(pod.ip) and not pod.deleting and pod.answers_requests
 
 
 @dataclass(slots=True)

@@ -17,9 +17,9 @@ from graphpod_operator.api.spec import Spec
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.plan.capture_failure_annotation import BECAUSE_MAX, CaptureFailures, Step, died
 from graphpod_operator.render import scaling
-from graphpod_operator.render.deployment import reconfigured
 from graphpod_operator.render.owner import Owner
 from graphpod_operator.render.pinned_rendering import Rendering, canonical
+from graphpod_operator.render.workload.body import reconfigured
 from graphpod_policy import ExitCode, OnCaptureFailure, Phase, Plan, Policy, Stage
 
 _PHASE = re.compile(r"(?:^|, )(prefill|decode)\b")
@@ -34,8 +34,11 @@ def noted(memory: CaptureFailures, running: Rendering, spec: Spec, pods: Iterabl
     if not can_weaken(running.policy, spec):
         return memory
     runs = running.config_hash, running.template
-    current = [pod for pod in pods if (pod.config_hash, pod.template) == runs and not pod.deleting]
-    named = {death: pod for pod in current if (death := died(pod)) is not None}
+    # a group goes when its leader has ended once
+    same = [pod for pod in pods if (pod.config_hash, pod.template) == runs and pod.answers_requests]
+    current = [pod for pod in same if not pod.deleting]
+    counted = (pod for pod in same if not pod.deleting or pod.index is not None)
+    named = {death: pod for pod in counted if (death := died(pod)) is not None}
     over = tuple(sorted(death for death, pod in named.items() if pod.ready or death in memory.over))
     if len(current) >= max(1, scaling.fewest(spec)) and all(pod.ready for pod in current):
         return replace(memory, starts=(), over=over)

@@ -19,7 +19,7 @@ from graphpod_operator.intent.engine_config import EngineFile, engine_config
 from graphpod_operator.intent.resolver_input import container_bytes, features, graph_request, missing
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.absent_kinds import Absent
-from graphpod_operator.kube.resources import AUTOSCALERS, Resource
+from graphpod_operator.kube.resources import AUTOSCALERS, WORKLOADS, Resource
 from graphpod_operator.plan import capture_failure_annotation, capture_fallback
 from graphpod_operator.plan.capture_failure_annotation import CaptureFailures
 from graphpod_operator.plan.desired_child import DesiredChild
@@ -30,7 +30,6 @@ from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render import scaling
 from graphpod_operator.render.config_map import config_map
 from graphpod_operator.render.controller_revision import controller_revision
-from graphpod_operator.render.deployment import deployment, workload
 from graphpod_operator.render.disruption_budget import FLOOR, disruption_budget
 from graphpod_operator.render.http_route import gateway_namespaces, http_route
 from graphpod_operator.render.network_policy import network_policy
@@ -39,6 +38,7 @@ from graphpod_operator.render.pinned_rendering import Rendering, canonical, made
 from graphpod_operator.render.pod_monitor import pod_monitor
 from graphpod_operator.render.service import service
 from graphpod_operator.render.service_account import service_account
+from graphpod_operator.render.workload.body import kind_of, workload, workload_body
 from graphpod_operator.schema.validation_errors import field_path, mistakes
 from graphpod_policy import Features, GraphRequest, NodeFacts, Phase, Plan, can_start, resolve
 
@@ -63,13 +63,14 @@ def desire(given: PlanInput) -> Desired | Refused:
         field = field_path(("spec", *first.place))
         reason = Reason.PodTemplateInvalid if field.startswith("spec.podTemplate") else Reason.SpecInvalid
         return Refused(reason, f"{field}: {first.what}")
-    owner = Owner(found.key.name, found.key.namespace, found.uid, spec, found.queue, installed)
+    owner = Owner(found.key.name, found.key.namespace, found.uid, spec, found.queue, installed, given.grouped)
     mark = made_from(spec, found.queue)
     fresh, policy = _render(owner, mark)
     if (broken := installed.allowed.breach(spec, found.key.namespace)) is not None:
         return Refused(Reason.NotAllowed, broken, policy)
-    if (refused := _without_keda(spec, given.absent, installed.prometheus)) is not None:
-        return replace(refused, policy=policy)
+    lacking = _without_keda(spec, given.absent, installed.prometheus) or _without_groups(spec, given.absent)
+    if lacking is not None:
+        return replace(lacking, policy=policy)
     if isinstance(asked := weights(owner, found.spec, given.weights), Refused):
         return replace(asked, policy=policy)
     kept = _kept(found, given.revisions)
@@ -118,31 +119,31 @@ def _too_large(found: Service, children: Iterable[DesiredChild], policy: Plan) -
 
 
 def _runs(given: PlanInput, pinned: Rendering, kept: list[_OwnRevision]) -> bool:
-    """Whether the Deployment was made from this rendering, or from a weaker form of it: its weights were there."""
-    if given.deployment is None or not is_ours(given.found, given.deployment):
+    """Whether what makes its pods was made from this rendering, or from a weaker form of it: its weights were there."""
+    if given.running is None:
         return False
-    made = _made_as(given.deployment, kept)
+    made = _made_as(given, kept)
     undegraded = made.get(UNDEGRADED) if made is not None else None
-    return pinned.revision in (given.deployment.revision, undegraded)
+    return pinned.revision in (given.running.revision, undegraded)
 
 
-def _made_as(deployment: Child, kept: list[_OwnRevision]) -> Mapping[str, str] | None:
-    """What is kept of the rendering that a Deployment was made from."""
-    name = f"{deployment.name}-{deployment.revision}"
+def _made_as(given: PlanInput, kept: list[_OwnRevision]) -> Mapping[str, str] | None:
+    """What is kept of the rendering that runs."""
+    revision = given.running.revision if given.running is not None else ""
+    name = f"{given.found.key.name}-{revision}"
     return next((one.data for one in kept if one.name == name), None)
 
 
 def _waiting(owner: Owner, pinned: Rendering, kept: list[_OwnRevision], given: PlanInput, asked: Weights) -> Desired:
     """What a service wants while the weights of its rendering are missing: what runs stays as it is. Before the first
-    rollout that is no Deployment, and nothing that scales one. Where the memory of what runs is lost, nothing is
-    applied.
+    rollout that is nothing that makes pods, and nothing that scales them. Where the memory of what runs is lost,
+    nothing is applied.
     """
-    running = given.deployment if given.deployment is not None and is_ours(given.found, given.deployment) else None
     new = _desired(owner, pinned, pinned, kept, given, None)
-    if running is None:
-        first = tuple(child for child in new.children if child.resource not in (Resource.Deployment, *AUTOSCALERS))
+    if given.running is None:
+        first = tuple(child for child in new.children if child.resource not in (*WORKLOADS, *AUTOSCALERS))
         return replace(new, children=first, weights=asked)
-    if (made := _made_as(running, kept)) is None:
+    if (made := _made_as(given, kept)) is None:
         return replace(new, children=(), weights=asked)
     earlier = Rendering.read(made, pinned.policy)
     children = _desired(owner, earlier, earlier, kept, given, given.capture_failures).children
@@ -246,7 +247,9 @@ def _desired(
             *_memories(owner, pinned, rendering, kept),
             *(budget if scaling.fewest(owner.spec) >= FLOOR else ()),
             *policy,
-            DesiredChild.of(Resource.Deployment, deployment(owner, rendering.workload, rendering.revision, deaths)),
+            DesiredChild.of(
+                kind_of(rendering.workload), workload_body(owner, rendering.workload, rendering.revision, deaths)
+            ),
             *_autoscaler(owner, given.asleep),
             *(child for child in optional if child.resource not in given.absent),
         ),
@@ -302,6 +305,13 @@ def _without_keda(spec: Spec, absent: Absent, prometheus: str | None) -> Refused
             Reason.PrometheusUnknown, "spec.autoscaling.provider: the operator has no address of a Prometheus for KEDA"
         )
     return None
+
+
+def _without_groups(spec: Spec, absent: Absent) -> Refused | None:
+    """Why no group of pods can be one replica, if one is to."""
+    if spec.parallelism.nodes == 1 or (absence := absent.get(Resource.LeaderWorkerSet)) is None:
+        return None
+    return Refused(Reason.LeaderWorkerSetMissing, f"spec.parallelism.nodes {spec.parallelism.nodes}: {absence.what}")
 
 
 def _news(owner: Owner, pinned: Rendering, fresh: Rendering | Refused) -> tuple[PendingUpdate, ...]:

@@ -13,6 +13,7 @@ from graphpod_operator.plan.downloads import Weights
 from graphpod_operator.render.owner import Body
 from graphpod_operator.render.pod import additions
 from graphpod_operator.render.pod.container import start_limit
+from graphpod_operator.render.workload.body import kind_of, nodes_of
 from graphpod_policy import Plan
 
 
@@ -33,7 +34,7 @@ class Desired:
     template: str
     revision: str
     workload: Body
-    """The part of the Deployment's spec that its pods come from."""
+    """The part of the Deployment's or LeaderWorkerSet's spec that its pods come from."""
     replicas: int | None
     fewest: int
     scaled_by: str
@@ -47,6 +48,16 @@ class Desired:
     weights: Weights | None = None
     asleep: bool = False
     """Its pods are to sleep: an autoscaler keeps their number, and no budget protects them."""
+
+    @property
+    def kind(self) -> Resource:
+        """What makes its pods."""
+        return kind_of(self.workload)
+
+    @property
+    def nodes(self) -> int:
+        """Pods of one replica."""
+        return nodes_of(self.workload)
 
     @property
     def mounts(self) -> str:

@@ -52,16 +52,15 @@ def _running(store: Store, service: Service, claim: str) -> Iterator[str]:
 
 
 def _memories(store: Store, service: Service) -> Iterator[Mapping[str, str]]:
-    """What a service's Deployment and pods were made from."""
+    """What a service's pods, and what makes them, were made from."""
     key = service.key
-    deployment = store.child(Resource.Deployment, key.namespace, key.name)
-    newest = f"{key.name}-{deployment.revision}" if deployment is not None else ""
+    newest = {f"{key.name}-{workload.revision}" for workload in store.workloads(key)}
     hashes = {pod.config_hash for pod in store.pods(key)}
     for child in store.children(key, Resource.ControllerRevision):
         if child.kept is None or child.kept.trouble is not None:
             continue
         data = child.kept.data
-        if child.name == newest or config_hash(data[ENGINE].encode()) in hashes:
+        if child.name in newest or config_hash(data[ENGINE].encode()) in hashes:
             yield data
 
 

@@ -11,6 +11,7 @@ from graphpod_operator.cache.projections import is_ours
 from graphpod_operator.cache.service import Service
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.absent_kinds import Absent
+from graphpod_operator.kube.resources import Resource, workload_kind
 from graphpod_operator.plan.downloads import WeightsSeen
 from graphpod_operator.plan.weights_orders import wish
 
@@ -18,13 +19,13 @@ from graphpod_operator.plan.weights_orders import wish
 @dataclass(frozen=True, slots=True)
 class PlanInput:
     """A service, what the operator's installer decides, and what is there of the service: the ControllerRevisions that
-    carry its label, its Deployment and all of its pods. `absent` are the optional kinds that are not there.
+    carry its label, what makes its pods and all of these. `absent` are the optional kinds that are not there.
     """
 
     found: Service
     installed: Installation
     revisions: Collection[Child] = ()
-    deployment: Child | None = None
+    workloads: Collection[Child] = ()
     pods: Collection[Pod] = ()
     absent: Absent = field(default_factory=dict)
     weights: WeightsSeen | None = None
@@ -42,6 +43,17 @@ class PlanInput:
 
     @property
     def capture_failures(self) -> str | None:
-        """What its Deployment keeps of starts that died in a capture."""
-        ours = self.deployment is not None and is_ours(self.found, self.deployment)
-        return self.deployment.capture_failures if self.deployment is not None and ours else None
+        """What is kept at the object that makes its pods of starts that died in a capture."""
+        return self.running.capture_failures if self.running is not None else None
+
+    @property
+    def running(self) -> Child | None:
+        """The object of this very service that makes its pods; of both kinds that of the spec."""
+        ours = {child.resource: child for child in self.workloads if is_ours(self.found, child)}
+        return ours.get(workload_kind(self.found.nodes)) or next(iter(ours.values()), None)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether there are groups of pods, or will be."""
+        there = any(child.resource is Resource.LeaderWorkerSet for child in self.workloads)
+        return self.found.nodes > 1 or there

@@ -6,9 +6,10 @@ import re
 
 from graphpod_operator.conditions.reasons import Reason
 
-_POD = r"spec\.template\.spec\."
+_TEMPLATE = r"spec\.(?:template|leaderWorkerTemplate\.(?:leader|worker)Template)\."
+_POD = _TEMPLATE + r"spec\."
 _FIELDS: tuple[tuple[str, str], ...] = (
-    (r"spec\.template\.(annotations|labels|metadata)", "spec.podTemplate"),
+    (_TEMPLATE + r"(annotations|labels|metadata)", "spec.podTemplate"),
     (_POD + r"(volumes|containers\[[^]]*\]\.(env|volumeMounts))", "spec.podTemplate"),
     (_POD + r"containers\[[^]]*\]\.resources", "spec.resources"),
     (_POD + r"affinity", "spec.placement.affinity"),

@@ -13,29 +13,32 @@ from typing import Any
 
 from graphpod_operator.cache.child import Child
 from graphpod_operator.cache.service import Service
-from graphpod_operator.kube.resources import AUTOSCALERS, Resource
+from graphpod_operator.kube.resources import AUTOSCALERS, WORKLOADS, Resource
 from graphpod_operator.plan.desired_child import DesiredChild
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.plan.writes import Create, Delete, HandOver, Look, Update, Write
 from graphpod_operator.plan.writes import writes as plain
 
-OURS = (Resource.Deployment, *AUTOSCALERS)
-"""The kinds whose writes have an order."""
-
 
 def writes(found: Service, desired: Desired, look: Look) -> tuple[Write, ...] | Refused:
     """The planner's writes, with those about the number of pods in the order in which nothing is lost."""
     needed = plain(found, desired, look)
-    if desired.weights is not None and not any(one.resource is Resource.Deployment for one in desired.children):
+    if desired.weights is not None and not any(one.resource in WORKLOADS for one in desired.children):
         return needed  # its pods wait for weights
     if isinstance(needed, Refused) or not (_scales(desired) or any(_is_about(AUTOSCALERS, one) for one in needed)):
         return needed
-    live = look(Resource.Deployment, found.key.namespace, found.key.name)
-    ordered = [write for write in needed if _is_about(OURS, write)]
+    workload = workload_of(desired)
+    live = look(workload.resource, workload.namespace, workload.name)
+    ordered = [write for write in needed if _is_about((workload.resource, *AUTOSCALERS), write)]
     rest = [write for write in needed if write not in ordered]
     steps = _take_over(desired, live, ordered) if _scales(desired) else _take_back(desired, live, ordered)
     return (*rest, *steps)
+
+
+def workload_of(desired: Desired) -> DesiredChild:
+    """The child that makes the pods."""
+    return next(child for child in desired.children if child.resource in WORKLOADS)
 
 
 def passes(desired: Desired, write: Write) -> bool:
@@ -47,13 +50,13 @@ def passes(desired: Desired, write: Write) -> bool:
 def goes_on(desired: Desired, done: Iterable[Write]) -> bool:
     """Whether these writes gave the Deployment a number of pods that an autoscaler is to take over."""
     applied = (one.wanted for one in done if isinstance(one, Create | Update))
-    claims = ("replicas" in one.body["spec"] for one in applied if one.resource is Resource.Deployment)
+    claims = ("replicas" in one.body["spec"] for one in applied if one.resource in WORKLOADS)
     return _scales(desired) and any(claims)
 
 
 def _take_over(desired: Desired, live: Child | None, needed: list[Write]) -> Iterator[Write]:
     """To an autoscaler: the other kind goes, the field gets a second owner, the autoscaler comes, we drop the field."""
-    workload = next(child for child in desired.children if child.resource is Resource.Deployment)
+    workload = workload_of(desired)
     removals = [write for write in needed if isinstance(write, Delete)]
     coming = [write for write in needed if _is_about(AUTOSCALERS, write) and write not in removals]
     yield from removals
@@ -77,7 +80,7 @@ def _take_over(desired: Desired, live: Child | None, needed: list[Write]) -> Ite
 def _take_back(desired: Desired, live: Child | None, needed: list[Write]) -> Iterator[Write]:
     """From an autoscaler. Suspended: it goes, then the pods. Else the number that is becomes ours, and it goes."""
     removals = [write for write in needed if isinstance(write, Delete)]
-    workload = next(child for child in desired.children if child.resource is Resource.Deployment)
+    workload = workload_of(desired)
     if live is not None and removals and desired.replicas:
         count = live.replicas_claim.replicas
         kept = _with(workload, count)

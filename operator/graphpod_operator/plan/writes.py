@@ -10,12 +10,13 @@ from graphpod_operator.cache.child import Child
 from graphpod_operator.cache.projections import is_ours
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_operator.kube.resources import AT_TIMES, Resource
+from graphpod_operator.kube.resources import AT_TIMES, WORKLOADS, Resource, workload_name
 from graphpod_operator.plan.desired_child import DesiredChild
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.plan.refused_field import blamed
 from graphpod_operator.render.owner import Body
+from graphpod_operator.render.workload.rolling import surges
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ def writes(found: Service, desired: Desired, look: Look) -> tuple[Write, ...] | 
     needed: list[Write] = []
     for wanted in desired.children:
         live = look(wanted.resource, wanted.namespace, wanted.name)
+        if live is None and (taken := _name_taken(wanted, look)) is not None:
+            return taken
         if live is None:
             needed.append(Create(wanted))
         elif (stranger := foreign(found, wanted, live)) is not None:
@@ -95,7 +98,40 @@ def writes(found: Service, desired: Desired, look: Look) -> tuple[Write, ...] | 
             needed.append(Delete(live))  # it cannot be changed; what it should hold is written once it is gone
         elif (repair := Update.of(wanted, live)) is not None:
             needed.append(repair)
-    return (*needed, *_removals(found, desired, look))
+    return (*_retired(found, desired, look), *needed, *_removals(found, desired, look))
+
+
+def _name_taken(wanted: DesiredChild, look: Look) -> Refused | None:
+    """That a LeaderWorkerSet would find another Service where its pods' addresses are to be."""
+    if wanted.resource is not Resource.LeaderWorkerSet:
+        return None
+    other = look(Resource.Service, wanted.namespace, wanted.name)
+    if other is None:
+        return None
+    what = f"Service {wanted.namespace}/{wanted.name} exists and is controlled by {other.controller}"
+    return Refused(Reason.NameCollision, f"{what}; the pods of {wanted} need a headless one of that name")
+
+
+def _retired(found: Service, desired: Desired, look: Look) -> Iterator[Delete]:
+    """What made the pods before spec.parallelism.nodes changed the kind of that. Where new pods come before the old
+    ones go, it stays until as many of the new are ready as are to be.
+    """
+    wanted = next((child for child in desired.children if child.resource in WORKLOADS), None)
+    if wanted is None:
+        return
+    for kind in WORKLOADS:
+        if kind is wanted.resource:
+            continue
+        live = look(kind, found.key.namespace, workload_name(kind, found.key.name))
+        if live is not None and is_ours(found, live) and not (surges(wanted.body) and not _serves(wanted, look)):
+            yield Delete(live)
+
+
+def _serves(wanted: DesiredChild, look: Look) -> bool:
+    """Whether all pods of a workload, which was made a while ago, are ready."""
+    live = look(wanted.resource, wanted.namespace, wanted.name)
+    rollout = live.rollout if live is not None else None
+    return rollout is not None and rollout.observed and min(rollout.updated, rollout.available) >= rollout.asked
 
 
 def _removals(found: Service, desired: Desired, look: Look) -> Iterator[Delete]:

@@ -13,13 +13,15 @@ def disruption_budget(owner: Owner, freely: bool) -> Body:
     """The budget of a service. `freely`: pods that are not ready may be evicted whatever the others do. A pod that has
     failed a start fails again and again, and pods that sleep are never ready: they would hold up the drain of a node
     for ever. A pod that starts for the first time may not be evicted so.
+    Where a group is a replica, it counts all of its pods: one that is evicted takes the others with it, and nothing
+    else is evicted until they are back.
     """
     return owner.child(
         Resource.PodDisruptionBudget,
         owner.name,
         spec={
             "maxUnavailable": 1,
-            "selector": {"matchLabels": owner.selector},
+            "selector": owner.pod_selector,
             "unhealthyPodEvictionPolicy": "AlwaysAllow" if freely else "IfHealthyBudget",
         },
     )

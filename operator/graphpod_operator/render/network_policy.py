@@ -24,16 +24,18 @@ def network_policy(owner: Owner, access: Access, gateways: Iterable[str] = ()) -
     `gateways` are the namespaces of others that its route leads through. Pods that stream their weights hold a Secret:
     they go where a download of it goes, and to their traces' collector.
     """
-    out = {"egress": egress(_sources(owner.spec), access)} if owner.spec.model.stream else {}
+    streams = owner.spec.model.stream
+    out = {"egress": [*egress(_sources(owner.spec), access), *_each_other(owner, "to")]} if streams else {}
     return owner.child(
         Resource.NetworkPolicy,
         owner.name,
         spec={
-            "podSelector": {"matchLabels": owner.selector},
+            "podSelector": owner.pod_selector,
             "policyTypes": ["Ingress", *(["Egress"] if out else [])],
             "ingress": [
                 _let_in(_api_ports(owner.spec), (NEIGHBOURS, *access.http, *map(_of, gateways))),
                 _let_in(("admin",), access.admin),
+                *_each_other(owner, "from"),
             ],
             **out,
         },
@@ -46,6 +48,13 @@ def _sources(spec: Spec) -> tuple[SourceHost, ...]:
     tracing = spec.engine.tracing
     collector = host_of("spec.engine.tracing.endpoint", tracing.endpoint) if tracing is not None else None
     return found if collector is None else (*found, collector)
+
+
+def _each_other(owner: Owner, direction: str) -> tuple[Body, ...]:
+    """The pods of a group, at any port: NCCL and gloo choose their own. The groups of a service have labels that
+    differ by a number alone, so all of them are let in.
+    """
+    return ({direction: [{"podSelector": owner.pod_selector}]},) if owner.grouped else ()
 
 
 def _of(namespace: str) -> Peer:

@@ -13,6 +13,7 @@ from graphpod_operator.api.names import (
     QUEUE_LABEL,
     claim_name,
     config_name,
+    group_selector,
     selector,
 )
 from graphpod_operator.api.spec import Spec
@@ -34,11 +35,18 @@ class Owner:
     queue: str | None = None
     """The Kueue queue that the pods wait in."""
     installed: Installation = Installation()  # noqa: RUF009 (frozen)
+    grouped: bool = False
+    """Whether there are groups of pods, or will be."""
 
     @property
     def selector(self) -> dict[str, str]:
         """Labels that select the pods."""
         return selector(self.name)
+
+    @property
+    def pod_selector(self) -> dict[str, Any]:
+        """A label selector of all its pods: `selector` has those alone that requests go to."""
+        return group_selector(self.name) if self.grouped else {"matchLabels": self.selector}
 
     @property
     def labels(self) -> dict[str, str]:

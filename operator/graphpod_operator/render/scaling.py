@@ -1,6 +1,7 @@
 """The autoscaler of a service: who decides on the number of its pods, and by what.
 
-Its target is the Deployment, whose `replicas` no other manager claims meanwhile: see `replica_handover`.
+Its target is the Deployment or the LeaderWorkerSet, whose `replicas` no other manager claims meanwhile: see
+`replica_handover`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from graphpod_operator.api import quantity
 from graphpod_operator.api.lifecycle import Autoscaling, ScalingMetric
 from graphpod_operator.api.spec import Spec
-from graphpod_operator.kube.resources import Resource
+from graphpod_operator.kube.resources import Resource, workload_kind, workload_name
 from graphpod_operator.render.owner import Body, Owner
 from graphpod_operator.render.pod_monitor import SERVICE_LABEL
 
@@ -89,5 +90,5 @@ def scaled_object(owner: Owner, scaling: Autoscaling, held: bool = False) -> Bod
 
 
 def _target(owner: Owner) -> Body:
-    kind = Resource.Deployment
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "name": owner.name}
+    kind = workload_kind(owner.spec.parallelism.nodes)
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "name": workload_name(kind, owner.name)}

@@ -23,7 +23,7 @@ from graphpod_operator.kube.clock import Clock
 from graphpod_operator.kube.cluster import Cluster, Raw, T
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan.desired_state import Desired
-from graphpod_operator.render.deployment import HISTORY
+from graphpod_operator.render.workload.deployment import HISTORY
 from graphpod_operator.watch.informer import owned_by
 
 PRUNED = (Resource.ConfigMap, Resource.ControllerRevision)

@@ -30,8 +30,8 @@ from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render.config_map import KEY
-from graphpod_operator.render.deployment import UNPINNED
 from graphpod_operator.render.pinned_rendering import NO_WORDS, canonical, made_from, revision
+from graphpod_operator.render.workload.body import pinned_of
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +54,9 @@ async def lost(given: PlanInput, outcome: Desired | Refused, memory: ServiceMemo
     """The ControllerRevision of what runs, made again, if it is gone and would not come back by itself. Raises the
     port's errors.
     """
-    found, running = given.found, given.deployment
+    found, running = given.found, given.running
     ours = [child for child in given.revisions if is_ours(found, child)]
-    if running is None or not is_ours(found, running) or not is_lost(running, ours):
+    if running is None or not is_lost(running, ours, found.key.name):
         memory.sought = None
         return None
     if isinstance(outcome, Desired) and outcome.revision == running.revision:
@@ -65,7 +65,7 @@ async def lost(given: PlanInput, outcome: Desired | Refused, memory: ServiceMemo
     if memory.sought is not None and memory.sought.by == by:
         return memory.sought.rebuilt
     live = await cluster.get(running.resource, running.namespace, running.name)
-    if live is None or not is_lost(running := Child.of(running.resource, live), ours):
+    if live is None or not is_lost(running := Child.of(running.resource, live), ours, found.key.name):
         return None
     name = config_name(found.key.name, configuration(live))
     config = await cluster.get(Resource.ConfigMap, running.namespace, name)
@@ -76,21 +76,23 @@ async def lost(given: PlanInput, outcome: Desired | Refused, memory: ServiceMemo
     return rebuilt
 
 
-def is_lost(running: Child, memories: Iterable[Child]) -> bool:
-    """Whether there is no memory of the rendering that a Deployment says it was made from."""
-    name = f"{running.name}-{running.revision}"
+def is_lost(running: Child, memories: Iterable[Child], service: str) -> bool:
+    """Whether there is no memory of the rendering that what makes the pods of a service says it was made from."""
+    name = f"{service}-{running.revision}"
     known = (one.kept for one in memories if one.name == name)
     return bool(running.revision) and not any(kept is not None and kept.trouble is None for kept in known)
 
 
-def configuration(deployment: Raw) -> str:
-    """The hash of the configuration that the pods of a Deployment have."""
-    annotations = deployment["spec"]["template"]["metadata"].get("annotations") or {}
+def configuration(workload: Raw) -> str:
+    """The hash of the configuration that the pods of a Deployment or LeaderWorkerSet have."""
+    spec = workload["spec"]
+    template = spec["template"] if "template" in spec else spec["leaderWorkerTemplate"]["leaderTemplate"]
+    annotations = template["metadata"].get("annotations") or {}
     hashed: str = annotations.get(HASH_ANNOTATION, "")
     return hashed
 
 
-def rebuild(found: Service, running: Child, memories: Iterable[Child], deployment: Raw, config: Raw) -> Child | None:
+def rebuild(found: Service, running: Child, memories: Iterable[Child], live: Raw, config: Raw) -> Child | None:
     """The lost memory, as it would be the newest; None where what is there does not prove it, or where the spec has
     changed since.
     """
@@ -99,9 +101,7 @@ def rebuild(found: Service, running: Child, memories: Iterable[Child], deploymen
     except ValidationError:
         return None
     engine = (config.get("data") or {}).get(KEY, "")
-    workload = canonical(
-        {name: part for name, part in owned_fields(deployment).get("spec", {}).items() if name not in UNPINNED}
-    )
+    workload = canonical(pinned_of(running.resource, owned_fields(live).get("spec", {})))
     if revision(mark, engine, workload) != running.revision:
         return None
     numbers = [one.kept.number for one in memories if one.kept is not None]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
@@ -44,6 +46,13 @@ def current_pods(desired: Desired, seen: Observed) -> tuple[Pod, ...]:
     )
 
 
+def failed_pods(desired: Desired, seen: Observed) -> tuple[Pod, ...]:
+    """The current pods, and those of groups that go because one of them has ended: a while later nothing shows why."""
+    planned = desired.config_hash, desired.template
+    groups = (pod for pod in seen.pods if pod.index is not None and pod.deleting and pod.ended is not None)
+    return *current_pods(desired, seen), *(pod for pod in groups if (pod.config_hash, pod.template) == planned)
+
+
 def blocked_findings(stop: Refused, seen: Observed) -> dict[ConditionType, Finding]:
     """What the conditions that Ready is made of report for a service that is refused."""
     pods = still_serving(seen) or "no pod runs for this spec"
@@ -65,7 +74,7 @@ def earlier_hash(seen: Observed) -> str | None:
 
 
 def _ready(seen: Observed) -> list[Pod]:
-    return [pod for pod in seen.pods if pod.ready and not pod.deleting]
+    return [pod for pod in seen.pods if pod.ready and not pod.deleting and pod.answers_requests]
 
 
 def root_findings(
@@ -89,7 +98,7 @@ def root_findings(
     return {
         ConditionType.Accepted: accepted,
         ConditionType.ModelAvailable: model,
-        ConditionType.WorkloadAvailable: _workload(desired, seen, current, diagnosis, away),
+        ConditionType.WorkloadAvailable: _again(found, desired, _workload(desired, seen, current, diagnosis, away)),
         ConditionType.GraphsCaptured: _graphs(desired, seen, current, diagnosis, now),
     }
 
@@ -107,13 +116,14 @@ def _diagnosed(condition: ConditionType, diagnosis: Diagnosis | None) -> Finding
 
 def _model(desired: Desired, current: tuple[Pod, ...], seen: Observed, diagnosis: Diagnosis | None) -> Finding:
     download = find_download(desired.weights, seen) if desired.weights is not None else None
-    if download is not None and not any(pod.ready for pod in current):
+    ready = any(pod.ready and pod.answers_requests for pod in current)
+    if download is not None and not ready:
         return download
     if (failed := _diagnosed(ConditionType.ModelAvailable, diagnosis)) is not None:
         return failed
     states = _states(current, seen)
     captured_badly = _diagnosed(ConditionType.GraphsCaptured, diagnosis) is not None
-    if states.intersection(LOADED) or captured_badly or any(pod.ready for pod in current):
+    if states.intersection(LOADED) or captured_badly or ready:
         return Finding(Reason.Loaded, "the weights are loaded")
     if State.Loading in states and diagnosis is None:
         return Finding(Reason.Loading, "a pod is loading the weights")
@@ -130,6 +140,7 @@ def _workload(
     desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosis: Diagnosis | None, away: Finding | None
 ) -> Finding:
     rollout, asked = seen.rollout, pods_asked(desired, seen)
+    pods = "pods" if desired.nodes == 1 else f"groups of {desired.nodes} pods"
     if asked == 0:
         return Finding(Reason.Suspended, "the spec requests no pods")
     if (failed := _diagnosed(ConditionType.WorkloadAvailable, diagnosis)) is not None:
@@ -137,20 +148,38 @@ def _workload(
     if away is not None:
         return away
     if rollout is None or not rollout.observed:
-        return Finding(Reason.Starting, f"0 of {asked} pods of this spec serve{_lost(desired, seen)}")
+        return Finding(Reason.Starting, f"0 of {asked} {pods} of this spec serve{_lost(desired, seen)}")
     # Updated pods may all be waiting while older ones are available, and the Deployment may be seen before its pods:
     # only a ready pod of this spec that we know serves it.
-    serving = min(rollout.updated, sum(pod.ready for pod in current), asked)
+    serving = min(rollout.updated, sum(pod.ready and pod.answers_requests for pod in current), asked)
     if rollout.updated == rollout.available == rollout.replicas == asked == serving:
-        return Finding(Reason.Available, f"{asked} of {asked} pods serve")
+        return Finding(Reason.Available, f"{asked} of {asked} {pods} serve")
     if rollout.refused is not None:
         return Finding(*refusal(rollout.refused))
     if is_overdue(desired, seen, diagnosis):
         silent = (answer.message for pod in current if isinstance(answer := seen.readings.get(pod.uid), NoReading))
         what = f"{serving} of {asked} pods of this spec serve, and no start makes progress"
         return Finding(Reason.RolloutStuck, "; ".join((what, *list(silent)[:1])))
-    rest = _lost(desired, seen) or ("; the Deployment still counts other pods" if serving == asked else "")
-    return Finding(Reason.Starting, f"{serving} of {asked} pods of this spec serve{rest}")
+    rest = _lost(desired, seen) or (f"; the {desired.kind.kind} still counts other pods" if serving == asked else "")
+    return Finding(Reason.Starting, f"{serving} of {asked} {pods} of this spec serve{rest}")
+
+
+def _again(found: Service, desired: Desired, finding: Finding) -> Finding:
+    """The same, with why a group that starts was made again: its pods are new, and know nothing of it."""
+    failure = earlier_failure(found, desired)
+    if failure is None or finding.reason is not Reason.Starting:
+        return finding
+    return Finding(Reason.Restarting, f"{finding.what}; a group starts again after {failure['reason']}")
+
+
+def earlier_failure(found: Service, desired: Desired) -> Mapping[str, Any] | None:
+    """The last failure of a pod of a group, as the status has it of this very spec; None of single pods, which have
+    their own history.
+    """
+    if desired.nodes == 1 or found.status.get("observedGeneration") != found.generation:
+        return None
+    failure = found.status.get("lastFailure")
+    return failure if failure and failure.get("exitCode") is not None else None
 
 
 def is_overdue(desired: Desired, seen: Observed, diagnosis: Diagnosis | None) -> bool:
@@ -180,6 +209,10 @@ def _lost(desired: Desired, seen: Observed) -> str:
     if (first := next(made, None)) is not None:
         describe = f"kubectl -n {first.namespace} describe pod {first.name}"
         return f"; pod {first.name} is in ContainerCreating; if it stays there: {describe}"
+    there, wanted = len(current_pods(desired, seen)), desired.nodes * pods_asked(desired, seen)
+    if desired.nodes > 1 and there < wanted:
+        # the controllers of groups report in events alone why they can create no pod
+        return f"; {there} of {wanted} pods exist; if it stays so: kubectl get events --field-selector type=Warning"
     return ""
 
 
@@ -188,7 +221,7 @@ def _graphs(
 ) -> Finding:
     if (failed := _diagnosed(ConditionType.GraphsCaptured, diagnosis)) is not None:
         return failed
-    earlier = [pod for pod in seen.pods if pod.ready and not pod.deleting and pod.config_hash != desired.config_hash]
+    earlier = [pod for pod in _ready(seen) if pod.config_hash != desired.config_hash]
     if earlier:
         return Finding(
             Reason.PreviousServing,
@@ -203,7 +236,8 @@ def _graphs(
         if isinstance(answer, NoReading) and not answer.is_borne and pod.running and not _imports(pod, answer, now):
             return Finding(UNREAD[answer.cause], answer.message)
     readings = [answer for _, answer in answers if isinstance(answer, Reading)]
-    unread = [pod for pod in current if pod.ready and not isinstance(seen.readings.get(pod.uid), Reading)]
+    answering = [pod for pod in current if pod.ready and pod.answers_requests]
+    unread = [pod for pod in answering if not isinstance(seen.readings.get(pod.uid), Reading)]
     if not readings or unread:
         return Finding(Reason.CapturePending, "no pod of the planned configuration has reported its graphs yet")
     states = _states(current, seen)
@@ -265,7 +299,7 @@ def find_scheduled(desired: Desired, seen: Observed, current: tuple[Pod, ...]) -
     if waiting:
         worst = min(waiting, key=lambda one: PRECEDENCE.index(one.reason))
         return Finding(worst.reason, f"pod {worst.pod.name}: {worst.what}")
-    placed, wanted = sum(pod.placed for pod in current), max(asked, len(current))
+    placed, wanted = sum(pod.placed for pod in current), max(asked * desired.nodes, len(current))
     reason = Reason.PodsPending if placed < wanted else Reason.Scheduled
     return Finding(reason, f"{placed} of {wanted} pods of this spec have a node")
 

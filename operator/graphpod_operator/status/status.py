@@ -21,7 +21,9 @@ from graphpod_operator.render.service import url, written_port
 from graphpod_operator.status.condition_findings import (
     blocked_findings,
     current_pods,
+    earlier_failure,
     earlier_hash,
+    failed_pods,
     find_available,
     find_degraded,
     find_scheduled,
@@ -53,7 +55,7 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
     diagnosis = place = None
     if isinstance(outcome, Desired) and stop is None:
         current = current_pods(outcome, seen)
-        diagnosis = diagnose(current, seen.readings, _expected(found, outcome, now))
+        diagnosis = diagnose(failed_pods(outcome, seen), seen.readings, _expected(found, outcome, now))
         if diagnosis is not None and outcome.can_weaken:
             diagnosis = diagnosis.survived()
         findings = root_findings(found, outcome, seen, current, diagnosis, now)
@@ -107,7 +109,8 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
         else None,
         engine=engine_status(earlier if unplanned else config_hash, seen.pods, seen.readings),
         weights=place,
-        last_failure=_failure(diagnosis, findings[ConditionType.WorkloadAvailable], found.key),
+        last_failure=_failure(diagnosis, findings[ConditionType.WorkloadAvailable], found.key)
+        or _kept_failure(found, outcome, findings[ConditionType.WorkloadAvailable]),
     )
 
 
@@ -202,6 +205,14 @@ def _since(before: Mapping[str, str] | None, state: ConditionStatus, now: str) -
     if before is not None and before.get("status") == state.value:
         return before.get("lastTransitionTime", now)
     return now
+
+
+def _kept_failure(found: Service, outcome: Desired | Refused, workload: Finding) -> Failure | None:
+    """Why a group was made again, until it serves."""
+    if isinstance(outcome, Refused) or workload.reason is not Reason.Restarting:
+        return None
+    failure = earlier_failure(found, outcome)
+    return Failure.model_validate(failure) if failure is not None else None
 
 
 def _failure(diagnosis: Diagnosis | None, workload: Finding, key: Key) -> Failure | None:

@@ -27,7 +27,9 @@ Words = set[tuple[str, str, str]]
 READS = ("list", "watch")
 OPTIONAL = {
     True: ("prometheusUrl=http://prometheus.monitoring.svc:9090",),
-    False: tuple(f"optionalKinds.{kind}=false" for kind in ("podMonitors", "scaledObjects", "httpRoutes")),
+    False: tuple(
+        f"optionalKinds.{kind}=false" for kind in ("podMonitors", "scaledObjects", "httpRoutes", "leaderWorkerSets")
+    ),
 }
 """The chart's values with the kinds of others, and without."""
 ASKING: dict[bool, dict[str, Any]] = {
@@ -93,6 +95,12 @@ def with_optional(request: pytest.FixtureRequest, helm: Path) -> bool:
     return wanted
 
 
+def _makes(name: str, place: Place) -> list[str]:
+    """The kinds of what makes the pods of a service."""
+    selector = f"graphpod.dev/inferenceservice={name}"
+    return [kind for kind in ("deployments", "leaderworkersets") if place.names(kind, selector)]
+
+
 def work_in(place: Place, eventually: Eventually, optional: bool = False) -> None:
     """A service that gets its children, loses one to somebody, gets autoscalers, then a transition that is told by an
     event, then a download that is given up, then more configurations than are kept, and loses what it is not to have
@@ -111,6 +119,10 @@ def work_in(place: Place, eventually: Eventually, optional: bool = False) -> Non
     eventually(lambda: not jobs(place))
     if optional:
         eventually(lambda: place.names("podmonitors") and place.names("httproutes"))
+        for nodes, kind in ((1, "deployments"), (2, "leaderworkersets"), (1, "deployments")):
+            spread = {"pipeline": 2, "nodes": nodes}
+            place.apply("spread", parallelism=spread, rollout={"strategy": "Replace"})
+            eventually(lambda kind=kind: _makes("spread", place) == [kind])
     for size in range(1, 6):
         place.apply(suspend=True, engine={"maxBatch": size})
         eventually(place.reached("Ready", "False", "Suspended"))

@@ -169,7 +169,6 @@ def test_the_longest_allowed_name_and_ladder_are_accepted(door: Door) -> None:
         ({"engine": {"speculative": {"method": "Ngram", "topk": 2}}}, "spec.engine.speculative.topk"),
         ({"engine": {"cpuOffload": {"size": "1Gi"}}}, "spec.engine.cpuOffload"),
         ({"engine": {"lora": [{"name": "a", "uri": "pvc://c/a"}]}}, "spec.engine.lora"),
-        ({"parallelism": {"nodes": 2}}, "spec.parallelism.nodes"),
         (
             {"parallelism": {"tensor": 2}, "engine": {"hostCache": {"size": "1Gi"}}},
             "a host KV cache with spec.parallelism.tensor 2",

@@ -8,7 +8,7 @@ from typing import Any
 from graphpod_operator.api.names import STORED_PREFIX
 from graphpod_operator.kube.cluster import Conflict, Listing, T
 from graphpod_operator.kube.field_ownership import FIELD_MANAGER, STORED_MANAGER, desired_fields
-from graphpod_operator.kube.resources import Resource
+from graphpod_operator.kube.resources import WORKLOADS, Resource
 
 Manifest = dict[str, Any]
 Address = tuple[Resource, str, str]
@@ -90,7 +90,7 @@ class FakeCluster:
         if "ownerReferences" in stored["metadata"]:
             entry["fieldsV1"]["f:metadata"]["f:ownerReferences"] = {}
         stored["metadata"]["managedFields"] = [entry]
-        if resource is Resource.Deployment:
+        if resource in WORKLOADS:
             _replicas(known, stored)
         self.normalise(stored)
         return self.put(resource, stored)
@@ -103,7 +103,7 @@ class FakeCluster:
         return self.put(Resource.PersistentVolumeClaim, stored)
 
     def claim_replicas(self, known: Manifest | None, replicas: int, manager: str) -> Manifest:
-        """Somebody else writes a Deployment's replicas: who claimed another number claims none any more."""
+        """Somebody else writes the replicas: who claimed another number claims none any more."""
         assert known is not None
         stored = copy.deepcopy(known)
         if stored["spec"].get("replicas", 1) != replicas:
@@ -112,7 +112,7 @@ class FakeCluster:
         stored["spec"]["replicas"] = replicas
         claimed = {"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
         stored["metadata"]["managedFields"].append(claimed)
-        return self.put(Resource.Deployment, stored)
+        return self.put(Resource[stored["kind"]], stored)
 
     async def apply_status(self, body: Mapping[str, Any]) -> Manifest:
         self.refuse("apply_status", Resource.InferenceService)

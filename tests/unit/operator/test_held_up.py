@@ -6,7 +6,7 @@ import pytest
 
 from graphpod_operator.controller.reconcile import HeldUp
 from graphpod_operator.kube.cluster import ApiError, Conflict, ServerRefused, Terminating, Unavailable
-from graphpod_operator.kube.resources import OPTIONAL, Resource
+from graphpod_operator.kube.resources import ADDITIONS, Resource
 from graphpod_operator.watch.optional_kinds import Gone
 from tests.unit.operator.objects import NAMESPACE, inference_service, pod, report
 from tests.unit.operator.world import HASH, World
@@ -39,14 +39,14 @@ def refuse(world: World, kind: Resource, error: ApiError | None) -> None:
     world.cluster.refuse = answer
 
 
-def test_every_optional_kind_is_tried_here() -> None:
-    assert set(ASKED) == set(OPTIONAL)
+def test_every_kind_without_which_pods_run_is_tried_here() -> None:
+    assert set(ASKED) == set(ADDITIONS)
 
 
 @pytest.mark.parametrize(
     "error", [ServerRefused(422, WORDS), Unavailable(500, WORDS), ServerRefused(403, WORDS)], ids=repr
 )
-@pytest.mark.parametrize("kind", OPTIONAL, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("kind", ADDITIONS, ids=lambda kind: kind.kind)
 async def test_its_own_condition_tells_in_the_servers_words_and_the_next_step(kind: Resource, error: ApiError) -> None:
     world, condition = await asking(kind), ASKED[kind][1]
     refuse(world, kind, error)

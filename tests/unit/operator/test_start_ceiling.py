@@ -7,9 +7,9 @@ import pytest
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan.refused import Refused
-from graphpod_operator.render.deployment import reconfigured
 from graphpod_operator.render.owner import Owner
 from graphpod_operator.render.pod.container import start_limit
+from graphpod_operator.render.workload.body import reconfigured
 from graphpod_policy import Phase, Plan, weaken
 from tests.unit.operator.objects import NAMESPACE, UID, outcome, pod, report
 from tests.unit.operator.objects import planned as plan_of

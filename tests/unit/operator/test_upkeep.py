@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from graphpod_operator.kube.resources import Resource
-from graphpod_operator.render import deployment as render_deployment
+from graphpod_operator.render.workload import deployment as render_deployment
 from graphpod_operator.revisions.garbage_collection import PRUNE_SECONDS
 from tests.unit.operator.objects import NAMESPACE, pod
 from tests.unit.operator.world import HASH, KEY, World
@@ -57,7 +57,7 @@ async def test_what_a_newer_operator_makes_otherwise_is_no_change_by_somebody(
     """Parts that no rendering keeps: it changes them where the spec and the pods stay as they are."""
     await world.reconcile()
     before = world.deployment["spec"]
-    monkeypatch.setattr(render_deployment, "_rolling", lambda spec: {"maxSurge": 2, "maxUnavailable": 0})
+    monkeypatch.setattr(render_deployment, "rolling", lambda spec: {"maxSurge": 2, "maxUnavailable": 0})
     newer = world.successor()
     await newer.relist()
     await newer.reconcile()

@@ -74,8 +74,6 @@ def test_a_policy_that_is_not_built_is_refused_word_for_word() -> None:
          "for each rank"),
         (Features(attention=AttentionBackend.Triton), "spec.engine.attention: Triton attention (Triton) is not built "
          "in this version; use one of Auto, Torch, FlashInfer, Fa3"),
-        (Features(nodes=4), "spec.parallelism.nodes: several nodes (4) is not built in this version; "
-         "remove the field"),
         (Features(deterministic=True), "spec.engine.deterministic: deterministic mode is not built in this version; "
          "remove the field"),
         (Features(all_to_all=AllToAll.DeepEp), "spec.parallelism.allToAll: expert exchange (DeepEp) is not built in "

@@ -199,7 +199,6 @@ def test_a_model_whose_layers_are_not_all_found_runs_eagerly():
         (Features(speculative=SpeculativeMethod.DraftModel, speculative_topk=2), "spec.engine.speculative.topk"),
         (Features(speculative=SpeculativeMethod.Ngram, speculative_topk=2), "spec.engine.speculative.topk"),
         (Features(cpu_offload_bytes=1), "spec.engine.cpuOffload"),
-        (Features(nodes=2), "spec.parallelism.nodes"),
         (Features(deterministic=True), "spec.engine.deterministic"),
     ],
 )

@@ -73,6 +73,7 @@ def test_every_family_has_its_module_files_and_pins_the_version_of_the_table():
         "kubestatemetrics": f"k8s.io/kube-state-metrics/v2 v{golang.KUBE_STATE_METRICS}",
         "prometheusconfig": f"github.com/prometheus-operator/prometheus-operator v{golang.PROMETHEUS_OPERATOR}",
         "crane": f"github.com/google/go-containerregistry v{golang.CRANE}",
+        "lws": f"sigs.k8s.io/lws v{golang.LEADER_WORKER_SET}",
         "deviceplugin": f"k8s.io/kubelet v0.{golang.KUBERNETES.partition('.')[2]}",
     }
     assert {tool.family for tool in golang.BY_NAME.values()} == set(pins)

@@ -76,6 +76,12 @@ ROWS = {
         _A, _F, "spec.autoscaling.provider is KEDA, and the operator cannot use the kind ScaledObject",
         "the operator can use the kind; it retries every minute", "install KEDA, or set spec.autoscaling.provider: HPA",
     ),
+    "LeaderWorkerSetMissing": stalls(
+        _A, _F, "spec.parallelism.nodes is above 1, and the operator cannot use the kind LeaderWorkerSet",
+        "the operator can use the kind; it retries every minute",
+        "install LeaderWorkerSet, and let optionalKinds.leaderWorkerSets of the chart be true; or set "
+        "spec.parallelism.nodes: 1",
+    ),
     "PrometheusUnknown": stalls(
         _A, _F, "spec.autoscaling.provider is KEDA, and the operator has no Prometheus address",
         "the operator has one",

@@ -17,6 +17,8 @@ from graphpod_policy import Plan
 
 HTTP_PORT = 8000
 ADMIN_PORT = 8001
+RANKS_PORT = 29500
+"""Of the leader of a group: from this one on, its workers meet it there. They open others of their own choice."""
 CONFIG_DIR = "/etc/graphpod"
 COMMAND = ("graphpod-engine", "serve", "--config", f"{CONFIG_DIR}/{KEY}")
 STARTUP_PERIOD = 5
@@ -37,7 +39,13 @@ def container(owner: Owner, plan: Plan) -> Body:
             "name": CONTAINER,
             "image": owner.installed.images.of(spec),
             "imagePullPolicy": spec.engine.image_pull_policy.value,
-            "command": [*COMMAND, *api_key.arguments(spec), *tls.arguments(spec), *front_options.arguments(spec)],
+            "command": [
+                *COMMAND,
+                *api_key.arguments(spec),
+                *tls.arguments(spec),
+                *front_options.arguments(spec),
+                *_group(spec),
+            ],
             "env": _environment(spec),
             "ports": [
                 {"name": api_port(spec).name, "containerPort": HTTP_PORT, "protocol": "TCP"},
@@ -70,6 +78,13 @@ def container(owner: Owner, plan: Plan) -> Body:
             ],
         }
     )
+
+
+def _group(spec: Spec) -> tuple[str, ...]:
+    """Which pod of a group it is, and where its leader is: the kubelet fills in what the group's controller says."""
+    if spec.parallelism.nodes == 1:
+        return ()
+    return "--leader", f"$(LWS_LEADER_ADDRESS):{RANKS_PORT}", "--node-index", "$(LWS_WORKER_INDEX)"
 
 
 def _environment(spec: Spec) -> list[Body]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphpod_operator.api.names import GROUP_REVISION_LABEL, group_selector
 from graphpod_operator.api.placement import Toleration, TopologySpread
 from graphpod_operator.render.owner import Body, Owner
 
@@ -49,11 +50,7 @@ def _apart(owner: Owner) -> Body:
     Pods of the same template only: with one replica it changes nothing, not in a rollout either, and so it can stand
     in every template, and scaling restarts no pod.
     """
-    term = {
-        "labelSelector": {"matchLabels": owner.selector},
-        "matchLabelKeys": ["pod-template-hash"],
-        "topologyKey": "kubernetes.io/hostname",
-    }
+    term = {**_same_template(owner), "topologyKey": "kubernetes.io/hostname"}
     return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
 
 
@@ -61,6 +58,12 @@ def _spread(owner: Owner, spread: TopologySpread) -> Body:
     """One constraint over the pods of this service, each revision counted for itself."""
     return {
         **spread.model_dump(mode="json", by_alias=True),
-        "labelSelector": {"matchLabels": owner.selector},
-        "matchLabelKeys": ["pod-template-hash"],
+        **_same_template(owner),
     }
+
+
+def _same_template(owner: Owner) -> Body:
+    """The pods of this service, each revision for itself. Those of a group prefer nodes of their own, too."""
+    if owner.spec.parallelism.nodes > 1:
+        return {"labelSelector": group_selector(owner.name), "matchLabelKeys": [GROUP_REVISION_LABEL]}
+    return {"labelSelector": {"matchLabels": owner.selector}, "matchLabelKeys": ["pod-template-hash"]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphpod_operator.api import quantity
-from graphpod_operator.api.names import ENGINE_TYPE, HASH_ANNOTATION, TEMPLATE_ANNOTATION
+from graphpod_operator.api.names import ENGINE_TYPE, HASH_ANNOTATION, TEMPLATE_ANNOTATION, WORKER
 from graphpod_operator.kube.field_ownership import fingerprint
 from graphpod_operator.render.owner import Body, Owner
 from graphpod_operator.render.pod import additions, api_key, placement, tls, weights
@@ -53,6 +53,20 @@ def reconfigured(pinned: Body, owner: Owner, plan: Plan, config_hash: str) -> Bo
     }
     annotations[TEMPLATE_ANNOTATION] = fingerprint(template)
     return template
+
+
+def of_worker(leader: Body) -> Body:
+    """The template of the other pods of a group, from the leader's. They have no ports that anybody asks: that their
+    graphs are proved is in the leader's readiness, and their part ends with the leader's engine.
+    """
+    metadata, pod = leader["metadata"], leader["spec"]
+    asked = ("ports", "startupProbe", "readinessProbe", "livenessProbe")
+    engine = {name: part for name, part in pod["containers"][0].items() if name not in asked}
+    labels = {name: value for name, value in metadata["labels"].items() if name != ENGINE_TYPE[0]}
+    return {
+        "metadata": {**metadata, "labels": {**labels, "app.kubernetes.io/name": WORKER}},
+        "spec": {**pod, "containers": [engine, *pod["containers"][1:]]},
+    }
 
 
 def _pod(owner: Owner, plan: Plan, config_hash: str) -> Body:

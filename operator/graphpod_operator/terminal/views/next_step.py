@@ -56,6 +56,7 @@ COMMANDS: dict[Reason, str] = {
     R.PolicyRefused: _set("graph.onUnsupported", "Degrade"),
     R.NameCollision: f"{_K}get serviceaccounts,configmaps,services,deployments,networkpolicies NAME --ignore-not-found",
     R.KedaMissing: HPA,
+    R.LeaderWorkerSetMissing: "kubectl get crd leaderworkersets.leaderworkerset.x-k8s.io",
     R.PrometheusUnknown: f"{CHART} --set prometheusUrl=URL",
     R.ClaimOfOneNode: EDIT, R.CacheClaimImmutable: EDIT,
     R.PreviousDeleting: f"{_K}get deployments,services,configmaps,pods -l {OWNER_LABEL}=NAME",

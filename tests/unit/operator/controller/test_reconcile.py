@@ -11,7 +11,7 @@ from graphpod_operator.status.write_throttle import MOMENT_SECONDS
 from tests.unit.operator.objects import NAMESPACE, inference_service, pod, report
 from tests.unit.operator.world import HASH, KEY, World
 
-ALL = [resource.kind for resource in CHILDREN if resource not in AT_TIMES]
+ALL = [resource.kind for resource in CHILDREN if resource not in (*AT_TIMES, Resource.LeaderWorkerSet)]
 
 
 async def test_the_first_reconcile_applies_every_child_then_the_status(world: World) -> None:

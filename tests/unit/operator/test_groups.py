@@ -1,0 +1,389 @@
+"""Services whose replicas run on several nodes: a group of pods is one replica, made by a LeaderWorkerSet."""
+
+import json
+from typing import Any
+
+import pytest
+
+from graphpod_operator.cache.pod import Pod
+from graphpod_operator.cache.service import Service
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.install.installation import Installation
+from graphpod_operator.install.network_access import Access
+from graphpod_operator.kube.absent_kinds import not_served
+from graphpod_operator.kube.cluster import ServerRefused
+from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.desired_children import desire
+from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.plan_input import PlanInput
+from graphpod_operator.plan.refused import Refused
+from tests.unit.operator.objects import IMAGES, INSTALLED, NAMESPACE, inference_service, outcome, planned, pod, report
+from tests.unit.operator.world import World
+
+LWS = Resource.LeaderWorkerSet
+PLACE = LWS, NAMESPACE, "demo-group"
+TWO: dict[str, Any] = {"parallelism": {"pipeline": 2, "nodes": 2}}
+ONE: dict[str, Any] = {"parallelism": {"pipeline": 2}}
+ACCESS = Access.read(json.dumps({"admin": [{"podSelector": {}}], "http": []}))
+REPLACE = {"rollout": {"strategy": "Replace"}}
+
+
+def the(wanted: Desired, resource: Resource) -> dict[str, Any]:
+    (body,) = [child.body for child in wanted.children if child.resource is resource]
+    return dict(body)
+
+
+def group(wanted: Desired) -> dict[str, Any]:
+    template: dict[str, Any] = the(wanted, LWS)["spec"]["leaderWorkerTemplate"]
+    return template
+
+
+def part(index: int, wanted: Desired, **made: Any) -> dict[str, Any]:
+    """A pod of the first group, as the controllers of LeaderWorkerSets and StatefulSets make it."""
+    name = "demo-group-0" if index == 0 else f"demo-group-0-{index}"
+    raw = pod(name, wanted.config_hash, wanted.template, **made)
+    raw["metadata"]["labels"] = {
+        "graphpod.dev/inferenceservice": "demo",
+        "leaderworkerset.sigs.k8s.io/group-index": "0",
+        "leaderworkerset.sigs.k8s.io/worker-index": str(index),
+    }
+    owner = {"kind": "StatefulSet", "name": "demo-group" if index == 0 else "demo-group-0"}
+    raw["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", "uid": "sts", "controller": True, **owner}]
+    return raw
+
+
+def goes(raw: dict[str, Any]) -> dict[str, Any]:
+    raw["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return raw
+
+
+def ended(code: int, message: str = "") -> dict[str, Any]:
+    """Of a container that ran again after this end."""
+    return {"lastState": {"terminated": {"exitCode": code, "reason": "Error", "message": message}}}
+
+
+def test_a_group_has_a_pod_for_each_node_and_every_pod_its_place_from_the_controller() -> None:
+    wanted = planned(**TWO)
+    made = group(wanted)
+    assert (made["size"], made["restartPolicy"]) == (2, "RecreateGroupOnPodRestart")
+    leader, worker = made["leaderTemplate"], made["workerTemplate"]
+    for template in (leader, worker):
+        (engine,) = template["spec"]["containers"]
+        assert engine["command"][-4:] == [
+            *("--leader", "$(LWS_LEADER_ADDRESS):29500", "--node-index", "$(LWS_WORKER_INDEX)")
+        ]
+    (front,), (ranks,) = leader["spec"]["containers"], worker["spec"]["containers"]
+    assert front.keys() - ranks.keys() == {"ports", "startupProbe", "readinessProbe", "livenessProbe"}
+    assert all(front[name] == value for name, value in ranks.items())
+    marks = [template["metadata"]["annotations"] for template in (leader, worker)]
+    assert marks[0] == marks[1]
+    assert marks[0]["graphpod.dev/template"] == wanted.template
+    assert json.loads(the(wanted, Resource.ConfigMap)["data"]["engine.json"])["features"]["nodes"] == 2
+    assert not [child for child in wanted.children if child.resource is Resource.Deployment]
+
+
+def test_requests_go_to_leaders_and_the_policy_and_the_budget_are_about_all_pods() -> None:
+    found = Service.of(inference_service(replicas=2, **TWO))
+    wanted = desire(PlanInput(found, Installation(IMAGES, access=ACCESS)))
+    assert isinstance(wanted, Desired)
+    leader, worker = (group(wanted)[name]["metadata"]["labels"] for name in ("leaderTemplate", "workerTemplate"))
+    selected = the(wanted, Resource.Service)["spec"]["selector"].items()
+    assert selected <= leader.items()
+    assert not selected <= worker.items()
+
+    policy, budget = the(wanted, Resource.NetworkPolicy)["spec"], the(wanted, Resource.PodDisruptionBudget)["spec"]
+    both = {
+        "matchLabels": {"app.kubernetes.io/instance": "demo"},
+        "matchExpressions": [
+            {"key": "app.kubernetes.io/name", "operator": "In", "values": ["graphpod-engine", "graphpod-worker"]}
+        ],
+    }
+    assert policy["podSelector"] == budget["selector"] == both
+    assert policy["ingress"][-1] == {"from": [{"podSelector": both}]}
+    assert all(labels["app.kubernetes.io/name"] in both["matchExpressions"][0]["values"] for labels in (leader, worker))  # type: ignore[index]
+    assert len(policy["ingress"]) == 3
+
+
+def test_a_service_of_one_node_is_made_as_before() -> None:
+    assert planned(parallelism={"nodes": 1}).revision == planned().revision
+    assert the(planned(**ONE), Resource.Deployment)["spec"]["selector"]["matchLabels"] == {
+        "app.kubernetes.io/name": "graphpod-engine",
+        "app.kubernetes.io/instance": "demo",
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "strategy"),
+    [
+        ({}, {"maxSurge": 1, "maxUnavailable": 0, "partition": 0}),
+        (REPLACE, {"maxSurge": 0, "maxUnavailable": 1, "partition": 0}),
+    ],
+)
+def test_groups_roll_as_pods_do(spec: dict[str, Any], strategy: dict[str, int]) -> None:
+    rollout = the(planned(**TWO, **spec), LWS)["spec"]["rolloutStrategy"]
+    assert rollout == {"type": "RollingUpdate", "rollingUpdateConfiguration": strategy}
+
+
+def test_processors_of_a_pod_are_shared_out_to_the_ranks_in_it() -> None:
+    wanted = planned(parallelism={"tensor": 2, "pipeline": 2, "nodes": 2}, resources={"limits": {"cpu": "6"}})
+    assert json.loads(the(wanted, Resource.ConfigMap)["data"]["engine.json"])["threads"] == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "words"),
+    [
+        ({"parallelism": {"nodes": 2}}, Reason.ParallelismInvalid, "nodes 2 do not divide 1 ranks"),
+        (
+            {"parallelism": {"tensor": 4, "nodes": 2}, "resources": {"limits": {"nvidia.com/gpu": 1}}},
+            Reason.ParallelismInvalid,
+            "set spec.resources.limits[nvidia.com/gpu]: 2, a GPU for each rank",
+        ),
+        (
+            {**TWO, "resources": {"limits": {"nvidia.com/gpu": 2}}},
+            Reason.FeatureNotBuilt,
+            "GPUs without a rank (4 GPUs, 2 ranks)",
+        ),
+        (
+            {**TWO, "model": {"uri": "s3://bucket/model", "stream": True}},
+            Reason.FeatureNotBuilt,
+            "spec.model.stream: a stream to the pods of 2 nodes is not built in this version; remove it",
+        ),
+    ],
+)
+def test_what_does_not_divide_or_is_not_built_is_refused(spec: dict[str, Any], reason: Reason, words: str) -> None:
+    refused = outcome(**spec)
+    assert isinstance(refused, Refused)
+    assert (refused.reason, words in refused.what) == (reason, True), refused.what
+
+
+def test_without_the_kind_several_nodes_are_refused_and_one_is_not() -> None:
+    absent = {LWS: not_served(LWS)}
+    refused = desire(PlanInput(Service.of(inference_service(**TWO)), INSTALLED, absent=absent))
+    assert isinstance(refused, Refused)
+    assert refused.reason is Reason.LeaderWorkerSetMissing
+    assert refused.what == (
+        "spec.parallelism.nodes 2: LeaderWorkerSet (leaderworkerset.x-k8s.io/v1) is not served by this cluster"
+    )
+    assert isinstance(desire(PlanInput(Service.of(inference_service(**ONE)), INSTALLED, absent=absent)), Desired)
+
+
+@pytest.mark.parametrize(
+    ("owner", "known"),
+    [
+        (("apps/v1", "StatefulSet", "demo-group"), True),
+        (("apps/v1", "StatefulSet", "demo-group-0"), True),
+        (("apps/v1", "StatefulSet", "demo-group-1"), False),
+        (("apps/v1", "StatefulSet", "demo"), False),
+        (("other/v1", "StatefulSet", "demo-group"), False),
+        (("apps/v1", "ReplicaSet", "demo-group"), False),
+    ],
+)
+def test_a_pod_is_the_services_when_a_set_of_its_groups_controls_it(owner: tuple[str, str, str], known: bool) -> None:
+    raw = part(1, planned(**TWO))
+    fields = dict(zip(("apiVersion", "kind", "name"), owner, strict=True))
+    raw["metadata"]["ownerReferences"] = [{**fields, "uid": "u", "controller": True}]
+    assert (Pod.of(raw).key is not None) == known
+
+
+async def grouped(world: World, **spec: Any) -> Desired:
+    """A service of two nodes in a cluster that has the kind, looked at once."""
+    world.discovery.served.add(LWS)
+    await world.optional.look()
+    await world.edit(**TWO, **spec)
+    await world.reconcile()
+    return planned(**TWO, **spec)
+
+
+async def see(world: World, wanted: Desired, *pods: dict[str, Any], ready: int = 0) -> None:
+    """What the controller of LeaderWorkerSets reports with these pods."""
+    for place in [place for place in world.cluster.objects if place[0] is Resource.Pod]:
+        del world.cluster.objects[place]
+    for raw in pods:
+        world.cluster.put(Resource.Pod, raw)
+    status = {"replicas": 1, "updatedReplicas": 1, "readyReplicas": ready}
+    world.cluster.put(LWS, {**world.cluster.objects[PLACE], "status": status})
+    world.ports.report = report("demo-group-0", wanted.config_hash)
+    world.clock.now += 60
+    await world.relist()
+    await world.reconcile()
+    await world.reconcile()
+
+
+async def test_a_group_is_ready_when_all_of_it_is_and_its_leader_alone_is_asked(world: World) -> None:
+    wanted = await grouped(world)
+    await see(world, wanted, part(0, wanted), part(1, wanted, ready=True))
+    assert world.condition("Ready")[0] != "True", "a worker that runs proves nothing"
+    assert world.message("WorkloadAvailable").startswith("0 of 1 groups of 2 pods of this spec serve")
+    await see(world, wanted, part(0, wanted, ready=True), part(1, wanted, ready=True), ready=1)
+    assert world.condition("Ready") == ("True", "Ready")
+    assert world.message("WorkloadAvailable") == "1 of 1 groups of 2 pods serve"
+    assert world.service["status"]["pods"] == "1/1"
+    assert [pod.index for pod in world.store.pods(next(iter(world.store.services())).key)] == [0, 1]
+    await see(world, wanted, part(0, wanted, ready=True), part(1, wanted, running=False), ready=0)
+    assert world.condition("Ready")[0] == "False"
+
+
+async def test_a_lost_worker_is_the_reason_until_its_group_serves_again(world: World) -> None:
+    wanted = await grouped(world)
+    pods = [part(0, wanted, ready=True), part(1, wanted, ready=True)]
+    await see(world, wanted, *pods, ready=1)
+    killed = part(1, wanted, ready=True, restarts=1, engine=ended(137))
+    await see(world, wanted, goes(part(0, wanted)), killed)
+    assert world.condition("WorkloadAvailable") == ("False", "RankDied")
+    assert "pod demo-group-0-1: worker 1 has ended with exit code 137" in world.message("WorkloadAvailable")
+    said = world.told("RankDied")
+    assert len(said) >= 1
+
+    gone = goes(part(0, wanted, restarts=1, engine=ended(31, "RankDied: machine 1 of 2 (10.0.0.2) has gone")))
+    await see(world, wanted, gone)
+    assert "pod demo-group-0: machine 1 of 2 (10.0.0.2) has gone" in world.message("WorkloadAvailable")
+
+    # the pods of the new group know nothing of it
+    await see(world, wanted, part(0, wanted), part(1, wanted, ready=True))
+    assert world.condition("WorkloadAvailable") == ("False", "Restarting")
+    assert "a group starts again after RankDied" in world.message("WorkloadAvailable")
+    failure = world.service["status"]["lastFailure"]
+    assert (failure["reason"], failure["pod"], failure["exitCode"]) == ("RankDied", "demo-group-0", 31)
+    successor = world.successor()
+    successor.discovery.served.add(LWS)
+    await successor.optional.look()
+    await successor.relist()
+    await successor.reconcile()
+    assert successor.condition("WorkloadAvailable") == ("False", "Restarting")
+    await see(world, wanted, *pods, ready=1)
+    assert world.condition("Ready") == ("True", "Ready")
+    assert "lastFailure" not in world.service["status"]
+
+
+async def test_a_group_that_is_stopped_has_not_failed(world: World) -> None:
+    wanted = await grouped(world)
+    stopped = {"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+    killed = {"state": {"terminated": {"exitCode": 137, "reason": "Error"}}}
+    pods = goes(part(0, wanted, running=False, engine=stopped)), goes(part(1, wanted, running=False, engine=killed))
+    await see(world, wanted, *pods)
+    assert world.condition("WorkloadAvailable") == ("False", "Starting")
+    assert "lastFailure" not in world.service["status"]
+
+
+async def test_starts_of_groups_that_die_in_a_capture_lead_to_a_weaker_plan(world: World) -> None:
+    """Each of them is of another leader: the group is made again. Its workers' ends are the same ones."""
+    wanted = await grouped(world)
+    message = "CaptureFailed: model demo, decode, size 8: device-side assert"
+    for start in range(3):
+        pods = [part(index, wanted, restarts=1, engine=ended(12, message)) for index in (0, 1)]
+        for raw in pods:
+            raw["metadata"]["uid"] = f"uid-{raw['metadata']['name']}-{start}"
+        await see(world, wanted, *map(goes, pods))
+        deaths = world.service["status"]["graph"]["captureDeaths"]
+        assert deaths == (start + 1) % 3
+    made = world.cluster.objects[PLACE]["spec"]["leaderWorkerTemplate"]
+    marks = {
+        made[name]["metadata"]["annotations"]["graphpod.dev/config-hash"]
+        for name in ("leaderTemplate", "workerTemplate")
+    }
+    assert marks != {wanted.config_hash}
+    assert len(marks) == 1
+    assert world.condition("Degraded") == ("True", "StartsDied")
+
+
+async def test_from_one_node_to_two_the_pods_that_serve_go_when_the_group_is_ready(world: World) -> None:
+    await world.edit(**ONE)
+    await world.reconcile()
+    world.discovery.served.add(LWS)
+    await world.optional.look()
+    deployment = Resource.Deployment, NAMESPACE, "demo"
+    await world.edit(**TWO)
+    await world.reconcile()
+    wanted = planned(**TWO)
+    assert {deployment, PLACE} <= world.cluster.objects.keys()
+    await see(world, wanted, part(0, wanted), part(1, wanted, ready=True))
+    assert deployment in world.cluster.objects
+    await see(world, wanted, part(0, wanted, ready=True), part(1, wanted, ready=True), ready=1)
+    assert deployment not in world.cluster.objects
+    assert world.condition("Ready") == ("True", "Ready")
+
+    await world.edit(**ONE)
+    await world.reconcile()
+    assert {deployment, PLACE} <= world.cluster.objects.keys(), "and back, the same"
+    serving = {"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}
+    made = {**world.deployment, "status": {"observedGeneration": 9, **serving}}
+    world.cluster.put(Resource.Deployment, made)
+    await world.relist()
+    await world.reconcile()
+    assert PLACE not in world.cluster.objects
+
+
+async def test_where_pods_are_replaced_the_old_ones_go_first(world: World) -> None:
+    await world.edit(**ONE, **REPLACE)
+    await world.reconcile()
+    world.discovery.served.add(LWS)
+    await world.optional.look()
+    await world.edit(**TWO, **REPLACE)
+    world.cluster.writes.clear()
+    await world.reconcile()
+    writes = world.kinds()
+    assert writes.index("delete Deployment") < writes.index("LeaderWorkerSet")
+
+
+async def test_while_a_group_serves_its_network_stays_open_whatever_the_spec_says_now(world: World) -> None:
+    world.reconciler = world.make_reconciler(access=ACCESS)
+    await grouped(world)
+    await world.edit(**ONE)
+    await world.reconcile()
+    policy = world.cluster.objects[Resource.NetworkPolicy, NAMESPACE, "demo"]["spec"]
+    assert "matchExpressions" in policy["podSelector"]
+
+
+async def test_an_autoscaler_scales_groups(world: World) -> None:
+    await grouped(world, autoscaling={"min": 2, "max": 4, "target": 4})
+    scaled = world.cluster.objects[Resource.HorizontalPodAutoscaler, NAMESPACE, "demo"]["spec"]["scaleTargetRef"]
+    assert scaled == {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "name": "demo-group"}
+    made = world.cluster.objects[PLACE]
+    assert made["spec"]["replicas"] == 2
+    assert "f:replicas" not in made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
+
+
+async def test_a_service_of_the_name_of_the_groups_stops_them(world: World) -> None:
+    """Their controller would find its Service in the place of the headless one, and no pod the other."""
+    world.discovery.served.add(LWS)
+    await world.optional.look()
+    owner = {"apiVersion": "graphpod.dev/v1alpha1", "kind": "InferenceService", "name": "demo-group", "uid": "x"}
+    labels = {"graphpod.dev/inferenceservice": "demo-group", "app.kubernetes.io/managed-by": "graphpod"}
+    metadata = {"name": "demo-group", "namespace": NAMESPACE, "labels": labels}
+    metadata["ownerReferences"] = [{**owner, "controller": True}]  # type: ignore[assignment]
+    world.cluster.put(Resource.Service, {"metadata": metadata})
+    await world.edit(**TWO)
+    await world.reconcile()
+    assert world.condition("Accepted") == ("False", "NameCollision")
+    assert PLACE not in world.cluster.objects
+
+
+async def test_a_lost_memory_of_groups_is_made_again_from_what_runs(world: World) -> None:
+    wanted = await grouped(world)
+    memory = Resource.ControllerRevision, NAMESPACE, f"demo-{wanted.revision}"
+    kept = world.cluster.objects.pop(memory)["data"]
+    newer = world.successor()
+    newer.discovery.served.add(LWS)
+    await newer.optional.look()
+    newer.reconciler = newer.make_reconciler(images=type(IMAGES)("newer:1", "newer:1-gpu"))
+    await newer.relist()
+    await newer.reconcile()
+    again = newer.cluster.objects[memory]["data"]
+    assert [again[name] for name in ("madeFrom", "engine.json", "workload.json")] == [
+        kept[name] for name in ("madeFrom", "engine.json", "workload.json")
+    ]
+    (engine,) = newer.cluster.objects[PLACE]["spec"]["leaderWorkerTemplate"]["leaderTemplate"]["spec"]["containers"]
+    assert engine["image"] == IMAGES.cpu
+
+
+async def test_an_error_of_the_groups_object_is_that_of_the_service(world: World) -> None:
+    """Without it there are no pods: it is no addition to them."""
+
+    def refused(method: str, resource: Resource) -> None:
+        if resource is LWS and method == "apply":
+            raise ServerRefused(422, "spec.leaderWorkerTemplate.workerTemplate.spec.containers[0].resources: too much")
+
+    world.cluster.refuse = refused
+    await grouped(world)
+    assert world.condition("Accepted") == ("False", "SpecInvalid")
+    assert "spec.resources: too much" in world.message("Accepted")
