@@ -81,7 +81,7 @@ def memory(place: Place) -> int:
 def answer(place: Place) -> str:
     base = f"{address(place.cluster, NAMESPACE, NAME)}/v1"
     with openai.OpenAI(base_url=base, api_key="none", timeout=120, max_retries=0) as client:
-        said = client.completions.create(model=NAME, prompt="The capital of France is", max_tokens=1, temperature=0)
+        said = client.completions.create(model=NAME, prompt="The capital of France is", max_tokens=4, temperature=0)
     return said.choices[0].text
 
 
@@ -95,7 +95,7 @@ def test_a_service_sleeps_gives_its_memory_back_and_wakes_with_the_same_answer(
 ) -> None:
     serves(sleepy, eventually, START)
     said, before, used = answer(sleepy), runs(sleepy), memory(sleepy)
-    assert said == " Paris"
+    assert "Paris" in said
 
     sleepy.kubectl("annotate", "gisvc", NAME, f"{SLEEP_ANNOTATION}=true")
     eventually(sleepy.reached("Asleep", "True", "Asleep", NAME), timeout=CHANGE)
@@ -119,13 +119,15 @@ def test_new_weights_answer_otherwise_and_nothing_restarts(
     tensors = load_file(weights)
     tensors[EMBEDDING][[paris, london]] = tensors[EMBEDDING][[london, paris]]
     save_file(tensors, weights.with_suffix(".new"), {"format": "pt"})
+    weights.with_suffix(".new").chmod(0o644)
     weights.with_suffix(".new").replace(weights)
 
     sleepy.kubectl("annotate", "gisvc", NAME, f"{RELOAD_ANNOTATION}=london")
     eventually(sleepy.reached("ModelAvailable", "True", "Reloaded", NAME), timeout=CHANGE)
     serves(sleepy, eventually, CHANGE)
     print(sleepy.kubectl("describe", "gisvc", NAME))
-    assert (answer(sleepy), runs(sleepy)) == (" London", before)
+    said = answer(sleepy)
+    assert ("London" in said, "Paris" in said, runs(sleepy)) == (True, False, before), said
     assert [one["revision"] for one in sleepy.status(NAME)["weights"]["pods"]] == ["london"]
 
 

@@ -156,13 +156,13 @@ class Reconciler:
         weights = outcome.weights if isinstance(outcome, Desired) else None
         fetching = [one.pod for one in weights.downloads if one.pod is not None] if weights is not None else []
         seen = await self._observer.observe(key, done.held_up, reread, config_hash, fetching)
-        ordering: float | None = None
-        if isinstance(outcome, Desired) and stopped is None and not found.paused:
-            seen, ordering = await self._weights_sender.carry_out(found, outcome, seen, memory)
         # a pod that served before this operator began is heard first, lest a restart make its service look unproved
         unheard = any(_is_unheard(found, pod, seen.readings.get(pod.uid)) for pod in seen.pods)
         now = self._clock.timestamp()
         prepared, polled = prepares_until(seen.pods, now), read_again(seen.readings.values())
+        ordering: float | None = None
+        if isinstance(outcome, Desired) and stopped is None and not found.paused:
+            seen, ordering = await self._weights_sender.carry_out(found, outcome, seen, memory)
         reported = status(found, outcome, stopped, seen, now)
         held_back = None if unheard else await self._writer.write(found, reported, memory)
         if failure is not None:

@@ -18,9 +18,8 @@ from graphpod_operator.kube.clock import Clock
 from graphpod_operator.observe.observed_state import Observed
 from graphpod_operator.observe.warmup_poller import Unreachable, Warmups
 from graphpod_operator.plan.desired_state import Desired
-from graphpod_operator.plan.weights_orders import Order, orders, wish
-from graphpod_operator.status.condition_findings import current_pods, pods_asked
-from graphpod_operator.status.weights_findings import is_settled, weights_of
+from graphpod_operator.plan.weights_orders import Order
+from graphpod_operator.status.condition_findings import current_pods, orders_due
 from graphpod_operator.telemetry.metrics import Meters
 
 CONCURRENCY = 16
@@ -52,8 +51,7 @@ class WeightsSender:
         due.
         """
         pods = {pod.uid: pod for pod in current_pods(desired, seen)}
-        known = weights_of(pods.values(), seen)
-        due = orders(wish(found), known, pods_asked(desired, seen), is_settled(desired, seen))
+        due = orders_due(found, desired, seen)
         now, memory.ordered = self._clock.monotonic(), _of_these(memory, pods)
         sent = [one for one in due if self._again_in(one, pods[one.uid], memory, now) <= 0]
         await asyncio.gather(*(self._send(one, pods[one.uid], memory, now) for one in sent))

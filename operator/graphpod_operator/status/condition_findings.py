@@ -17,7 +17,7 @@ from graphpod_operator.observe.replica_failure import refusal
 from graphpod_operator.observe.warmup_report import NoReading, Reading, State
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.refused import Refused
-from graphpod_operator.plan.weights_orders import wish
+from graphpod_operator.plan.weights_orders import Order, orders, wish
 from graphpod_operator.status.download_findings import find_download
 from graphpod_operator.status.finding import Finding
 from graphpod_operator.status.graph import is_weaker
@@ -309,6 +309,12 @@ def pods_asked(desired: Desired, seen: Observed) -> int:
     if desired.replicas is not None:
         return desired.replicas
     return seen.rollout.asked if seen.rollout is not None else desired.fewest
+
+
+def orders_due(found: Service, desired: Desired, seen: Observed) -> tuple[Order, ...]:
+    """What the annotations about weights want of the pods by what these report. Some of it may have been sent."""
+    weights = weights_of(current_pods(desired, seen), seen)
+    return orders(wish(found), weights, pods_asked(desired, seen), is_settled(desired, seen))
 
 
 def find_available(seen: Observed) -> Finding:

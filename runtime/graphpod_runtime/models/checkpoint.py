@@ -17,5 +17,7 @@ def tensors(folder: Path) -> Iterator[tuple[Path, str, Tensor]]:
             with safe_open(file, framework="pt") as content:
                 for name in content.keys():  # noqa: SIM118 (not a dict: iterating it yields nothing)
                     yield file, name, content.get_tensor(name)
+        except OSError as error:  # safetensors says so of a file without rights, too
+            raise ModelInvalid(f"{file}: cannot be read; check its rights and copy it again") from error
         except SafetensorError as error:
             raise ModelInvalid(f"{file}: not a whole safetensors file ({error}); copy it again") from error

@@ -213,6 +213,12 @@ def cut_off(folder: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
 
 
+def unreadable(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.unlink()
+    file.symlink_to(folder / "gone")  # root may read whatever has no rights
+
+
 def without_a_tensor(folder: Path) -> None:
     file = folder / "model.safetensors"
     save_file({name: one for name, one in load_file(file).items() if "norm" not in name}, file, {"format": "pt"})
@@ -240,6 +246,7 @@ def other_words(folder: Path) -> None:
         (wider, "config.json changed since the start"),
         (another_family, "config.json changed since the start"),
         (transposed, r"down_proj.weight has shape \[96, 144\], config.json says \[144, 96\]"),
+        (unreadable, "model.safetensors"),
         (cut_off, "not a whole safetensors file"),
         (without_a_tensor, "tensors are missing"),
         (of_other_numbers(torch.bfloat16), "up_proj.weight is bfloat16, and was float32 at the start; restart"),
