@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 ANSWER_LIMIT = 60.0  # s
-PAUSE = 0.2  # s between an answer and the next question
+PAUSE = 0.5  # s between an answer and the next question
 STREAMED = 64  # tokens of a stream: seconds, so that whatever happens meanwhile happens to one
 DONE = "[DONE]"  # the last event of a stream, as OpenAI has it
 

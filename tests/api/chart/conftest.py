@@ -1,4 +1,4 @@
-"""Helm 3 and helm 4, a cluster for each, and releases that are gone after their test."""
+"""Helm 3 and helm 4 on one cluster, and releases that are gone after their test."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from testbed import Cluster
 from testbed.binaries.golang import binary, build
-from tests.api.chart.release import Release
+from tests.api.chart.release import DEPLOYMENT, Release
 from tests.audit import Audit
 from tests.clusters import own_cluster
 from tests.crd import drop_crd
@@ -20,9 +20,11 @@ def helm(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="package")
-def cluster(helm: Path) -> Iterator[Cluster]:
-    """One of its own for each helm: other tests bring the CRD by themselves, and helm refuses to adopt it."""
-    with own_cluster(f"test-{helm.parent.name.partition('-')[0]}", "api") as cluster:
+def cluster() -> Iterator[Cluster]:
+    """Of its own: other tests bring the CRD by themselves, and helm refuses to adopt it. What a helm brings is gone
+    when the other begins.
+    """
+    with own_cluster("test-helm", "api") as cluster:
         yield cluster
 
 
@@ -43,6 +45,7 @@ def make_release(helm: Path, cluster: Cluster) -> Iterator[Callable[..., Release
     yield make
     for release in made:
         release.uninstall()
+        cluster.delete(f"/apis/coordination.k8s.io/v1/namespaces/{release.namespace}/leases/{DEPLOYMENT}")
     drop_crd(cluster)
 
 

@@ -86,15 +86,16 @@ def test_with_namespaces_named_it_has_no_rights_elsewhere_but_to_its_lease(helm:
 
 def test_pod_security_restricted_lets_the_operator_in(helm: Path, cluster: Cluster) -> None:
     """Asked of the API server itself: `restricted` as a warning on the namespace gives a line for each violation."""
-    cluster.kubectl("create", "namespace", "strict")
-    cluster.kubectl("label", "namespace", "strict", "pod-security.kubernetes.io/enforce=restricted")
+    place = f"strict-{helm.parent.name.partition('-')[0]}"
+    cluster.kubectl("create", "namespace", place)
+    cluster.kubectl("label", "namespace", place, "pod-security.kubernetes.io/enforce=restricted")
     (deployment,) = [found for found in objects(render(helm).stdout) if found["kind"] == "Deployment"]
     template = deployment["spec"]["template"]
-    cluster.kubectl("create", "serviceaccount", template["spec"]["serviceAccountName"], "-n", "strict")
+    cluster.kubectl("create", "serviceaccount", template["spec"]["serviceAccountName"], "-n", place)
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "operator", "namespace": "strict", "labels": template["metadata"]["labels"]},
+        "metadata": {"name": "operator", "namespace": place, "labels": template["metadata"]["labels"]},
         "spec": template["spec"],
     }
     cluster.kubectl("create", "--dry-run=server", "-f", "-", input=yaml.safe_dump(pod))

@@ -24,6 +24,8 @@ from tests.places import Place
 Words = set[tuple[str, str, str]]
 """(verb, group, resource)."""
 
+ONE_HELM = [pytest.param("helm3", marks=pytest.mark.slow), "helm4"]
+"""Of tests about who may what, whichever helm installed it: `make samples` has both."""
 READS = ("list", "watch")
 OPTIONAL = {
     True: ("prometheusUrl=http://prometheus.monitoring.svc:9090",),
@@ -194,6 +196,7 @@ def test_of_named_namespaces_it_uses_every_right_there_and_none_elsewhere(
         assert "deployments" not in rights
 
 
+@pytest.mark.parametrize("helm", ONE_HELM, indirect=True)
 def test_two_releases_with_namespaces_of_their_own_live_side_by_side(
     make_release: Callable[..., Release], make_place: Callable[..., Place], tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -209,6 +212,7 @@ def test_two_releases_with_namespaces_of_their_own_live_side_by_side(
     assert {found.user for found in writers.of(blue.namespace).writes()} == {other.account}
 
 
+@pytest.mark.parametrize("helm", ONE_HELM, indirect=True)
 def test_a_release_that_would_meet_another_is_refused_before_it_writes_anything(
     make_release: Callable[..., Release], make_place: Callable[..., Place]
 ) -> None:
@@ -230,6 +234,7 @@ def test_a_release_that_would_meet_another_is_refused_before_it_writes_anything(
     assert left == ""
 
 
+@pytest.mark.parametrize("helm", ONE_HELM, indirect=True)
 def test_an_installer_with_rights_in_one_namespace_installs_there(
     make_release: Callable[..., Release], make_place: Callable[..., Place]
 ) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from graphpod_operator.status.write_throttle import DETAIL_SECONDS
-from testbed.binaries.golang import binary, build
+from testbed.binaries.golang import build
 from tests.api.chart.release import CRD, DEPLOYMENT, Release
 from tests.api.operator.process import Operator
 from tests.audit import Audit
-from tests.clusters import own_cluster
 from tests.eventually import Eventually
 from tests.places import KINDS, LABEL, Place
 
@@ -165,24 +166,22 @@ def test_what_stays_of_the_services_after_their_crd_goes_by_its_label(
     eventually(lambda: nothing_is_left(place))
 
 
-def test_what_helm_3_installed_helm_4_upgrades(tmp_path: Path, eventually: Eventually) -> None:
+@pytest.mark.parametrize("helm", ["helm4"], indirect=True)
+def test_what_helm_3_installed_helm_4_upgrades(
+    release: Release, make_place: MakePlace, tmp_path: Path, eventually: Eventually
+) -> None:
     """With live services, whose pods stay."""
-    tools = build(["helm3", "helm4"])
-    assert tools["helm3"] == binary("helm3")
-    with own_cluster("test-helm34", "api") as cluster:
-        old = Release(tools["helm3"], cluster)
-        new = replace(old, helm=tools["helm4"])
-        place = Place(cluster, "services")
-        place.create()
-        old.install()
-        before = served(old, place, tmp_path, eventually)
-        new.install("resources.limits.memory=300Mi")
-        found = json.loads(cluster.kubectl("get", "deployment", DEPLOYMENT, "-n", new.namespace, "-o", "json"))
-        (container,) = found["spec"]["template"]["spec"]["containers"]
-        assert container["resources"]["limits"] == {"memory": "300Mi"}
-        assert new.revisions() == 2
-        looked_after(new, place, tmp_path, eventually)
-        assert uids(place) == before
+    old = replace(release, helm=build(["helm3"])["helm3"])
+    place = make_place(release.cluster)
+    old.install()
+    before = served(old, place, tmp_path, eventually)
+    release.install("resources.limits.memory=300Mi")
+    found = json.loads(release.cluster.kubectl("get", "deployment", DEPLOYMENT, "-n", release.namespace, "-o", "json"))
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"memory": "300Mi"}
+    assert release.revisions() == 2
+    looked_after(release, place, tmp_path, eventually)
+    assert uids(place) == before
 
 
 def test_nothing_is_installed_onto_a_crd_that_is_being_deleted(release: Release) -> None:

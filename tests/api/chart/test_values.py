@@ -77,7 +77,7 @@ def test_a_service_account_of_ones_own_gets_the_rights(helm: Path) -> None:
 
 @pytest.mark.parametrize("fixed", ["true", "false"])
 def test_pod_security_restricted_lets_the_pod_of_helm_test_in(helm: Path, cluster: Cluster, fixed: str) -> None:
-    place = f"strict-test-{fixed}"
+    place = f"strict-test-{fixed}-{helm.parent.name.partition('-')[0]}"
     cluster.kubectl("create", "namespace", place)
     cluster.kubectl("label", "namespace", place, "pod-security.kubernetes.io/enforce=restricted")
     found = one(helm, "Pod", f"podSecurity.fixedUser={fixed}")
