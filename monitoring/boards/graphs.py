@@ -336,6 +336,20 @@ RANKS = Section(
             "Empty without expert parallel.",
             width=24,
         ),
+        Panel(
+            "Host KV cache, by rank",
+            "Bytes per second that each rank of a pod copies to host memory or back: its part of each page. Good: "
+            "ranks of a stage have the same. Stages of a pipeline differ by their layers.",
+            Kind.Lines,
+            Unit.BytesPerSecond,
+            (
+                Query(
+                    f"sum by (pod, rank, direction) ({rate('graphpod_rank_host_cache_copied_bytes_total')})",
+                    "{{pod}} {{rank}} {{direction}}",
+                ),
+            ),
+            "Empty without a host KV cache, or with one rank.",
+        ),
     ),
 )
 

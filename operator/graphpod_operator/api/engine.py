@@ -63,7 +63,7 @@ class HostCache(ApiModel):
 
     size: Bytes = Field(
         description="Host memory for KV pages, in bytes (a quantity); part of the pod's memory limit, which must be "
-        "larger. Required, no default.",
+        "larger. The ranks of a pod on several GPUs share it. Required, no default.",
     )
 
 

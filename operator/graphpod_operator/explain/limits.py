@@ -8,7 +8,7 @@ from typing import Any
 
 from graphpod_policy import Device, EngineConfig, Facts, Phase, Plan, PrefixCache, limits
 from graphpod_policy.resolution.resolve import chunk_there
-from graphpod_policy.start.footprint import kv_tokens, page_bytes
+from graphpod_policy.start.footprint import host_page_bytes, kv_tokens
 from graphpod_policy.units import as_quantity, count
 
 SHORT_CACHE = (
@@ -35,6 +35,8 @@ class Limits:
     """Bytes of the host KV cache, and the tokens it holds where the model is known; None: there is none."""
     prefill_budget: int | None
     """Of a pass between two decode passes; None: each pod derives it."""
+    processes: int
+    """That share the host KV cache of a pod."""
     ranks: int
     """Ranks of data-parallel attention, each with such a batch."""
 
@@ -61,6 +63,7 @@ class Limits:
             prefix_cache=config.prefix_cache,
             host_cache=_host_cache(config, facts),
             prefill_budget=config.prefill_budget,
+            processes=config.features.ranks_of_node,
             ranks=features.data,
         )
 
@@ -100,7 +103,8 @@ class Limits:
         if self.host_cache is not None:
             amount, tokens = self.host_cache
             holds = "" if tokens is None else f" for about {count(tokens)} tokens"
-            yield f"host KV cache of {as_quantity(amount)}{holds}, part of spec.resources.limits.memory"
+            shared = "" if self.processes == 1 else f" in the pools of {self.processes} ranks"
+            yield f"host KV cache of {as_quantity(amount)}{holds}{shared}, part of spec.resources.limits.memory"
         if self.prefill_budget is not None:
             yield f"{self.prefill_budget} prompt tokens between two decode passes"
         if self.prefix_cache is PrefixCache.Off:
@@ -113,4 +117,4 @@ def _host_cache(config: EngineConfig, facts: Facts) -> tuple[int, int | None] | 
         return None
     if facts.model is None or config.dtype is None:
         return amount, None
-    return amount, amount // page_bytes(config, facts.model) * config.page_size
+    return amount, amount // host_page_bytes(config, facts.model) * config.page_size

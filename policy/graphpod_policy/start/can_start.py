@@ -24,7 +24,7 @@ from graphpod_policy.enums import (
 )
 from graphpod_policy.exit_codes import ExitCode
 from graphpod_policy.facts import NOTHING_KNOWN, Facts, ModelFacts
-from graphpod_policy.node import NOWHERE, PROCESS_BYTES, Capability, NodeFacts, processes_bytes
+from graphpod_policy.node import NOWHERE, Capability, NodeFacts, processes_bytes
 from graphpod_policy.plan import Decision, Plan
 from graphpod_policy.resolution.resolve import chunk_there, refine
 from graphpod_policy.start.draft_trees import tree_too_large
@@ -264,16 +264,18 @@ def _host_cache(config: EngineConfig, node: NodeFacts) -> Iterator[Obstacle]:
     if pool is None:
         return
     asked, limit = f"spec.engine.hostCache.size {as_quantity(pool)}", node.container_bytes
+    ranks = config.features.ranks_of_node
+    taken, whose = processes_bytes(ranks), "front and engine" if ranks == 1 else f"front and {ranks} ranks"
     if config.prefix_cache is PrefixCache.Off:
         what = f"{asked} holds prefixes, and spec.engine.prefixCache is Off"
         step = "set spec.engine.prefixCache: Auto, or remove spec.engine.hostCache"
         yield Obstacle.of(ExitCode.HostCacheInvalid, what, step)
-    if limit is not None and pool + PROCESS_BYTES > limit:
+    if limit is not None and pool + taken > limit:
         what = (
-            f"{asked} does not fit into the pod's memory limit of {as_quantity(limit)}, of which front and engine "
-            f"themselves take {size(PROCESS_BYTES)}"
+            f"{asked} does not fit into the pod's memory limit of {as_quantity(limit)}, of which {whose} "
+            f"themselves take {size(taken)}"
         )
-        least = as_quantity(_whole_mebibytes(pool + PROCESS_BYTES))
+        least = as_quantity(_whole_mebibytes(pool + taken))
         step = f"lower it, or raise spec.resources.limits.memory to more than {least}"
         yield Obstacle.of(ExitCode.HostCacheInvalid, what, step)
 

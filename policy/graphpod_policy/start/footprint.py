@@ -98,12 +98,20 @@ def page_bytes(config: EngineConfig, model: ModelFacts, stage: int = 0) -> int:
 
 
 def host_tier_bytes(config: EngineConfig) -> int:
-    """What the host tier of the KV cache takes of the memory that the cache itself is in: on a CPU its pool, of a GPU's
-    memory what stages its copies."""
+    """What the host tier of the KV cache takes of the memory that the cache itself is in: on a CPU its pool, of which
+    each rank has a share, of a GPU's memory what stages its copies."""
     pool = config.features.host_cache_bytes
     if not pool:
         return 0
-    return pool if config.features.device is Device.Cpu else 2 * STAGING_BYTES
+    return pool // config.features.ranks_of_node if config.features.device is Device.Cpu else 2 * STAGING_BYTES
+
+
+def host_page_bytes(config: EngineConfig, model: ModelFacts) -> int:
+    """One page in the host tier of a machine, at most: what its ranks have of it. What drafts has none there."""
+    spread, own = config.features, replace(model, draft=None)
+    each = [page_bytes(config, own, rank // spread.tensor) for rank in range(spread.ranks)]
+    here = spread.ranks_of_node
+    return max(sum(each[first : first + here]) for first in range(0, len(each), here))
 
 
 def activation_bytes(config: EngineConfig, model: ModelFacts) -> int:

@@ -132,7 +132,6 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
             "a tree of drafts",
             "use 1, a chain",
         ),
-        (features.host_cache_bytes, "spec.engine.hostCache", "a host KV cache", "remove it"),
         (features.sleep, "spec.engine.sleep", "sleep", "remove it"),
         (features.reload, "spec.engine.reload", "new weights in place", "remove it"),
         (

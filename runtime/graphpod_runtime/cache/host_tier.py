@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from graphpod_runtime.cache.moves import Awaited, Copy, CopyQueue, Latest, Move, Stored
 
@@ -83,6 +83,17 @@ class Copies(Protocol):
         """What is launched from now on runs behind all copies, those that failed half done included."""
 
 
+class PoolParts(NamedTuple):
+    """What ranks have of a pool that they share."""
+
+    page_bytes: tuple[int, ...]
+    """Of a page, at each rank."""
+    slots: int
+    """Pages, once all is allocated."""
+    first_slots: int
+    """That each rank has at Ready."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadCosts:
     """Seconds by the clock of one start: of any load, of each page of a load, of each prompt token that is computed."""
@@ -107,8 +118,11 @@ class HostTier:
         page_size: int,
         turn_bytes: int = TURN_BYTES,
         clock: Callable[[], float] = time.monotonic,
+        parts: PoolParts | None = None,
     ) -> None:
+        """`parts`: of several ranks."""
         self.copies, self.costs = copies, costs
+        self.parts = parts or PoolParts((copies.page_bytes,), copies.slots, copies.slots)
         self.stored = self.loaded = 0
         """Pages whose copies to the host, and back, were launched."""
         self.hit_tokens = 0
@@ -116,6 +130,9 @@ class HostTier:
         self.skipped_tokens = 0
         """Those that the pool had, and that are computed because that takes less time."""
         self.failures = dict.fromkeys(HostCacheFailure, 0)
+        self.latest_failure = ""
+        self.by_rank: Callable[[], list[tuple[int, int]]] = list
+        """Bytes that each of several ranks has copied to the host, and back."""
         self.waits = 0
         """Passes that were launched behind copies that had not landed."""
         self.waits_for_all = 0
@@ -223,6 +240,7 @@ class HostTier:
 
     def _failed(self, reason: HostCacheFailure, copy: Copy, error: Exception) -> None:
         self.failures[reason] += 1
+        self.latest_failure = f"{reason.value.lower()}: {error}"
         self._lost = self._half_done = True
         # Loads may be of slots that this, or a store behind it, was to fill.
         copy.give_up()

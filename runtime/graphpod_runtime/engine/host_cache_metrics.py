@@ -25,6 +25,11 @@ class HostCacheMetrics:
             adder("graphpod_host_cache_skipped_tokens_total"),
             *(adder("graphpod_host_cache_failures_total", reason=reason.value) for reason in HostCacheFailure),
         ]
+        self._adders += [
+            adder("graphpod_rank_host_cache_copied_bytes_total", rank=str(rank), direction=name)
+            for rank in range(len(tier.by_rank()))
+            for name in DIRECTIONS
+        ]
         self._counted = [0.0] * len(self._adders)
         self.update()
 
@@ -47,6 +52,7 @@ class HostCacheMetrics:
             kv.tree.host_evicted * self._page_size,
             tier.skipped_tokens,
             *(failures[reason] for reason in HostCacheFailure),
+            *(moved for both in tier.by_rank() for moved in both),
         ]
         for add, total, before in zip(self._adders, now, self._counted, strict=True):
             if total != before:

@@ -15,14 +15,14 @@ def join(tier: HostTier, batch: Batch, page_size: int, zeroed: Collection[int], 
     if everything or tier.half_done:
         tier.join_all()
     moves = tier.awaited(list(zeroed)) if zeroed else []
-    for sequence, pages in _reached(batch, page_size):
+    for sequence, pages in reached(batch, page_size):
         if sequence.awaits:
             moves += [move for first, move in sequence.awaits if first < pages]
             sequence.awaits = [(first, move) for first, move in sequence.awaits if first >= pages]
     tier.join(moves)
 
 
-def _reached(batch: Batch, page_size: int) -> list[tuple[Sequence, int]]:
+def reached(batch: Batch, page_size: int) -> list[tuple[Sequence, int]]:
     """The sequences of a pass, and how many of its pages it may use."""
     if isinstance(batch, PrefillBatch):
         return [(chunk.sequence, -(-chunk.end // page_size)) for chunk in batch.chunks]

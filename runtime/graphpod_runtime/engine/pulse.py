@@ -17,6 +17,8 @@ class Pulse:
         self._changed = threading.Event()
         self.waits_for: Callable[[], str] = str
         """What of another rank this one waits for; empty: nothing that is known."""
+        self.host_pool: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        """Slots of the host tier's pool, and parts of it that could not be allocated."""
 
     def beat(self, stage: str) -> None:
         """Progress was made at `stage`."""

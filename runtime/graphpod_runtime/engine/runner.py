@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphpod_policy import Backend, EngineConfig, FallbackReason, Policy
+from graphpod_policy import EngineConfig, FallbackReason, Policy
 from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.host_tier import HostTier
@@ -71,8 +71,7 @@ class Runner:
         self.counters = Counters()
         self._starter = Starter(config, report, self.counters, started_at, load, ranks)
         self._several = ranks.keeps_first_tokens
-        self.config = self._starter.config
-        self._backend: Backend = self._starter.backend
+        self.config, self._backend = self._starter.config, self._starter.backend
         self.counters.start_at_zero(self._backend)
         self._code_runs = 0
         """How often the body has run since Ready."""
@@ -102,11 +101,10 @@ class Runner:
         device = self._engine.device
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._slot_tokens = self._engine.attention.cache.slot_tokens
-        draw, context, answers = drawer_for(device), self.config.max_model_len, self.config.max_batch
+        context, answers, stages = self.config.max_model_len, self.config.max_batch, self.config.features.pipeline
         assert context is not None, "a start has derived it"
         assert answers is not None, "a start has derived it"
-        at_once, stages = rows_at_once(self.vocabulary, context), self.config.features.pipeline
-        self._sampler = Sampler(draw, device, self.eos_ids, at_once)
+        self._sampler = Sampler(drawer_for(device), device, self.eos_ids, rows_at_once(self.vocabulary, context))
         self._masks = Masks(answers, answers * width, self.vocabulary, self.eos_ids, device, self.counters, stages)
         self.host_tier, self.sleeper = self._engine.host_tier, self._engine.sleeper
         self._step = self._decode
@@ -122,9 +120,8 @@ class Runner:
         if Mode.Poison in self._engine.modes:
             engine = self._engine
             lengths = engine.seats.lengths if isinstance(engine.seats, DraftingSeats) else None
-            draft = self._draft_attention
             passes, breaks = engine.passes.values(), engine.capturer.breaks
-            self._poison = Poison(engine.attention, self.pages, passes, breaks, lengths, draft)
+            self._poison = Poison(engine.attention, self.pages, passes, breaks, lengths, self._draft_attention)
 
     @property
     def ahead(self) -> bool:
@@ -142,9 +139,7 @@ class Runner:
         """Puts the pass of `batch`, the next token of each of its sequences and the log-probabilities that were asked
         for in line on the device. Passes land in their order. Later ones go on from its tokens, or from those `given`.
         """
-        if self.host_tier is not None:
-            poisons = self._poison is not None
-            join(self.host_tier, batch, self.config.page_size, self.pages.unclean, everything=poisons)
+        self._join(batch)
         if self.pages.unclean or self.pages.unclean_drafts:
             self._clean_pages()
         if self._poison is not None:
@@ -153,6 +148,11 @@ class Runner:
         if not (self._defers or flight.undecided.members.masked):
             flight.choose(self._chosen(flight.undecided))
         return flight
+
+    def _join(self, batch: Batch) -> None:
+        """Before `batch` is launched: its pages are as copies of the host tier leave them."""
+        if self.host_tier is not None:
+            join(self.host_tier, batch, self.config.page_size, self.pages.unclean, everything=self._poison is not None)
 
     @torch.no_grad()
     def choose(self, flight: PassInFlight) -> None:

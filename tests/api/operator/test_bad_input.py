@@ -170,8 +170,8 @@ def test_the_longest_allowed_name_and_ladder_are_accepted(door: Door) -> None:
         ({"engine": {"cpuOffload": {"size": "1Gi"}}}, "spec.engine.cpuOffload"),
         ({"engine": {"lora": [{"name": "a", "uri": "pvc://c/a"}]}}, "spec.engine.lora"),
         (
-            {"parallelism": {"tensor": 2}, "engine": {"hostCache": {"size": "1Gi"}}},
-            "a host KV cache with spec.parallelism.tensor 2",
+            {"parallelism": {"tensor": 2}, "engine": {"sleep": True}},
+            "sleep with spec.parallelism.tensor 2",
         ),
         ({"graph": {"prefill": "Full"}}, "spec.graph.prefill"),
         ({"resources": {"limits": {"nvidia.com/gpu": 2}}}, "spec.resources.limits[nvidia.com/gpu]"),

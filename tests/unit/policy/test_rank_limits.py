@@ -21,7 +21,8 @@ from graphpod_policy import (
 )
 from graphpod_policy.cost.cost import phase_cost
 from graphpod_policy.model.stages import stage_layers
-from graphpod_policy.start.footprint import page_bytes, weights_bytes
+from graphpod_policy.node import NOWHERE, processes_bytes
+from graphpod_policy.start.footprint import host_page_bytes, host_tier_bytes, page_bytes, weights_bytes
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -68,7 +69,6 @@ def test_what_does_not_divide_is_refused_with_both_numbers(ranks: int, changes: 
     ("changes", "words"),
     [
         ({"sleep": True}, "spec.engine.sleep: sleep with"),
-        ({"host_cache_bytes": 1 << 30}, "spec.engine.hostCache: a host KV cache with"),
         (
             {"speculative": SpeculativeMethod.Mtp, "speculative_topk": 2},
             "spec.engine.speculative.topk: a tree of drafts with",
@@ -129,6 +129,31 @@ def test_each_rank_has_all_of_a_draft_model() -> None:
     assert not can_start(config, config.resolved(), model)
 
 
+@pytest.mark.parametrize("shape", [{"tensor": 3}, {"pipeline": 4}, {"tensor": 3, "pipeline": 2}])
+def test_ranks_share_the_host_cache_of_a_pod(shape: dict[str, int]) -> None:
+    """On a CPU each takes its share of the memory that the pod has; a page of the pool is the ranks' parts of it."""
+    features, model = Features(host_cache_bytes=12 << 20, **shape), ModelFacts.of(LLAMA)
+    config = engine(features)
+    assert not can_start(config, config.resolved(), model)
+    assert host_tier_bytes(config) == (12 << 20) // config.features.ranks
+    assert host_page_bytes(config, model) == page_bytes(engine(Features()), model)
+
+
+def test_the_pool_of_a_machine_has_the_pages_of_its_own_stages() -> None:
+    """Of 30 layers in four stages the first two have 16."""
+    model, whole = ModelFacts.of(LLAMA), page_bytes(engine(Features()), ModelFacts.of(LLAMA))
+    assert host_page_bytes(engine(Features(nodes=2, pipeline=4)), model) == whole * 16 // 30
+
+
+def test_ranks_leave_less_room_for_a_host_cache() -> None:
+    config = engine(Features(tensor=3, host_cache_bytes=1 << 30))
+    limit = (1 << 30) + processes_bytes(2)
+    node = replace(NOWHERE, container_bytes=limit)
+    (found,) = (one for one in can_start(config, config.resolved(), None, node) if one.reason == "HostCacheInvalid")
+    assert "of which front and 3 ranks themselves take 1.0 GiB" in found.what
+    assert not can_start(config, config.resolved(), None, replace(node, container_bytes=(1 << 30) + processes_bytes(3)))
+
+
 EAGLE3 = LLAMA | {"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": 3000}
 
 
@@ -166,7 +191,7 @@ def test_a_head_that_does_not_divide_is_refused_with_both_numbers(changes: dict[
 
 
 def test_every_parallelism_above_one_is_named() -> None:
-    found = refused(Features(tensor=3, pipeline=2, host_cache_bytes=1 << 30), LLAMA)
+    found = refused(Features(tensor=3, pipeline=2, sleep=True), LLAMA)
     assert "with spec.parallelism.tensor 3 and spec.parallelism.pipeline 2 is not built in this version" in found
     assert "or set spec.parallelism.tensor: 1 and spec.parallelism.pipeline: 1" in found
 
@@ -216,7 +241,6 @@ def test_stages_need_a_layer_each_and_no_equal_share() -> None:
     ("changes", "words"),
     [
         ({"speculative": SpeculativeMethod.Ngram}, "spec.engine.speculative: speculative decoding by Ngram with"),
-        ({"host_cache_bytes": 1 << 30}, "spec.engine.hostCache: a host KV cache with"),
         ({"lora": ("a",)}, "spec.engine.lora: LoRA adapters (a) is"),
         ({"expert": 2}, "spec.parallelism.expert: 2 with spec.parallelism.tensor 1 is"),
     ],

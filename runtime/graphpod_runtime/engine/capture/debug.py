@@ -1,7 +1,8 @@
 """Switches for tests and debugging, read from the environment.
 
 GRAPHPOD_FAULT=<kind>:<phase>:<size>, or compile:<function>, makes one step of the start fail; several are separated by
-commas. The phase is prefill, decode or draft: the steps of a draft model, whose size is sequences. A fault that ends in
+commas. The phase is prefill, decode or draft: the steps of a draft model, whose size is sequences. With
+host-cache:<what>:<n> the n-th Store or Load of the host tier fails, or the Allocation of its pool. A fault that ends in
 @<rank> is of that rank alone. GRAPHPOD_DEBUG names modes in which the engine runs slower and sees more, separated by
 commas, too. GRAPHPOD_ACCEPTANCE=<rate> or <rate>:<seed> scripts which drafts of speculative decoding count as right,
 for measurements over random weights. The texts are not the model's then.
@@ -17,6 +18,7 @@ from graphpod_policy import ExitCode, Phase
 from graphpod_runtime.base.errors import CaptureOutOfMemory
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.model_body import Attend
+from graphpod_runtime.cache.host_tier import HostCacheFailure
 from graphpod_runtime.compiled.cache import Compiled
 
 FAULT = "GRAPHPOD_FAULT"
@@ -37,6 +39,8 @@ class FaultKind(StrEnum):
     """What a replay returns to the self-check is corrupted."""
     Compile = "compile"
     """A function that was compiled or loaded counts as not compiled."""
+    HostCache = "host-cache"
+    """A copy of the host tier cannot be launched, or its pool not be allocated."""
 
 
 class Mode(StrEnum):
@@ -121,13 +125,16 @@ def _fault(text: str) -> tuple[Fault, int | None]:
             (function,) = where
             return (FaultKind.Compile, Compiled(function)), rank
         phase, size = where
+        if kind == FaultKind.HostCache:
+            return (FaultKind.HostCache, HostCacheFailure(phase), int(size)), rank
         return (FaultKind(kind), phase if phase == DRAFT else Phase(phase), int(size)), rank
     except ValueError as error:
         raise StartFailure(
             ExitCode.SettingInvalid,
             f"{FAULT}: {text!r}: expected <kind>:<phase>:<size> with kind one of "
-            f"{', '.join(kind for kind in FaultKind if kind is not FaultKind.Compile)} and phase one of "
-            f"{', '.join((*Phase, DRAFT))}, or compile:<function> with function one of {', '.join(Compiled)}",
+            f"{', '.join(kind for kind in FaultKind if kind not in (FaultKind.Compile, FaultKind.HostCache))} and "
+            f"phase one of {', '.join((*Phase, DRAFT))}, compile:<function> with function one of "
+            f"{', '.join(Compiled)}, or host-cache:<what>:<number> with one of {', '.join(HostCacheFailure)}",
         ) from error
 
 

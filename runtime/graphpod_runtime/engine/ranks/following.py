@@ -7,7 +7,8 @@ not know: every likeness is greedy, and the first rank's tokens replace what it 
 from collections import deque
 
 from graphpod_runtime.engine.forward.pass_in_flight import PassInFlight
-from graphpod_runtime.engine.ranks.messages import Choose, Land, Launch, Order, Row
+from graphpod_runtime.engine.ranks.copies import FollowingCopies
+from graphpod_runtime.engine.ranks.messages import AwaitCopies, Choose, Land, Launch, Load, Order, Row, Store
 from graphpod_runtime.engine.ranks.stage_runner import StageRunner
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch, Yielded
@@ -19,8 +20,9 @@ from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 class Following:
     """Over the started `runner` of this rank."""
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+    def __init__(self, runner: Runner, copies: FollowingCopies | None = None) -> None:
+        """`copies`: of the host tier, if there is one."""
+        self._runner, self._copies = runner, copies
         self._likenesses: dict[int, Sequence] = {}
         self._flights: deque[tuple[Batch, PassInFlight]] = deque()
 
@@ -36,6 +38,10 @@ class Following:
             case Land():
                 batch, flight = self._flights.popleft()
                 self._landed(batch, self._runner.land(flight))
+            case Store() | Load():
+                self._tier.launch(order)
+            case AwaitCopies():
+                self._tier.tier.join_all()
             case _:
                 return False
         return True
@@ -55,6 +61,9 @@ class Following:
                 tuple(Chunk(one, row.start, row.end) for one, row in zip(sequences, order.rows, strict=True))
             )
         self._runner.pages.unclean.update(order.unclean)
+        self._runner.pages.unclean_drafts.update(order.unclean_drafts)
+        if self._copies is not None:
+            self._copies.join(batch)
         if isinstance(self._runner, StageRunner):
             self._runner.answer = order.answer
         flight = self._runner.launch(batch, order.given)
@@ -66,6 +75,11 @@ class Following:
             for sequence, end in zip(sequences, _ends(batch), strict=True):
                 sequence.launched = end
         self._flights.append((batch, flight))
+
+    @property
+    def _tier(self) -> FollowingCopies:
+        assert self._copies is not None, "all ranks have a part of the host pool, or none has"
+        return self._copies
 
     def _landed(self, batch: Batch, yielded: Yielded) -> None:
         sequences, ends = _sequences(batch), _ends(batch)

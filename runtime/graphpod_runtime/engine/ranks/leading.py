@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.base.failure import RankFailed, StartFailure
+from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.distributed.connection import connect, disconnect
 from graphpod_runtime.distributed.pipeline import Position
 from graphpod_runtime.engine.forward.pass_in_flight import PassInFlight
+from graphpod_runtime.engine.ranks.copies import LeadingCopies
 from graphpod_runtime.engine.ranks.expert_balance import ExpertBalance
 from graphpod_runtime.engine.ranks.messages import Drafts, Land, Launch, Row
-from graphpod_runtime.engine.ranks.others import Others
+from graphpod_runtime.engine.ranks.others import Others, RankLost
 from graphpod_runtime.engine.ranks.pass_answers import PassAnswer
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
@@ -22,7 +24,6 @@ from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.start.device import device_of
 from graphpod_runtime.kernels.mixture.choice_totals import count_choices
 from graphpod_runtime.models.stage import loader_of
-from graphpod_runtime.wire.messages import Fatal
 from graphpod_runtime.wire.report import Report
 
 SPARE = 64
@@ -49,9 +50,9 @@ class LaunchOrders:
     _numbers: int = 0
 
     def of(
-        self, batch: Batch, given: List[int] | None, unclean: set[int], answer: PassAnswer = PassAnswer.Nothing
+        self, batch: Batch, given: List[int] | None, pages: PageAllocator, answer: PassAnswer = PassAnswer.Nothing
     ) -> Launch:
-        """What they need to launch `batch`."""
+        """What they need to launch `batch`, in front of which pages of `pages` are zeroed."""
         forgotten: list[int] = []
         if isinstance(batch, DecodeBatch):
             entries = [(one, end - 1, end) for one, end in zip(batch.sequences, batch.ends, strict=True)]
@@ -65,7 +66,8 @@ class LaunchOrders:
         rows = [self._row(*entry, decode=decode) for entry in entries]
         drafts = Drafts(list(batch.widths), list(batch.rooms)) if isinstance(batch, DraftBatch) else None
         kept = None if given is None else list(given)
-        return Launch(decode, rows, sorted(unclean), kept, forgotten, drafts, answer)
+        unclean = sorted(pages.unclean), sorted(pages.unclean_drafts)
+        return Launch(decode, rows, *unclean, kept, forgotten, drafts, answer)
 
     def _row(self, sequence: Sequence, start: int, end: int, *, decode: bool) -> Row:
         known = self._known.get(sequence)
@@ -124,11 +126,21 @@ class LeadingRunner(Runner):
             self._balance.begin(mixture.experts)
         assert self.config.max_batch is not None, "a start has derived it"
         self._orders = LaunchOrders(2 * self.config.max_batch + SPARE)
+        if self.host_tier is not None:
+            copies = LeadingCopies(self.host_tier.copies, self._others, self.host_tier.parts, self.let_others_go_on)
+            self.host_tier.copies, self.host_tier.by_rank = copies, copies.by_rank
 
     def launch(self, batch: Batch, given: List[int] | None = None) -> PassInFlight:
         with self._naming():
-            self._others.send(self._orders.of(batch, given, self.pages.unclean, self.answer))
+            super()._join(batch)
+            self._others.send(self._orders.of(batch, given, self.pages, self.answer))
             return super().launch(batch, given)
+
+    def _join(self, batch: Batch) -> None:
+        """Nothing more: it may launch copies, whose orders come in front of that of the pass."""
+
+    def let_others_go_on(self) -> None:
+        """Before this rank waits for the others to launch something: none of them waits for it."""
 
     def choose(self, flight: PassInFlight) -> None:
         with self._naming():
@@ -164,14 +176,6 @@ class LeadingRunner(Runner):
                 raise
             self._others.abandon()
             raise RankLost(trouble) from error
-
-
-class RankLost(RuntimeError):
-    """Another rank has ended or stands still; the message names it. The engine cannot go on."""
-
-    def __init__(self, fatal: Fatal) -> None:
-        super().__init__(fatal.message)
-        self.fatal = fatal
 
 
 def _leave(others: Others) -> None:

@@ -49,6 +49,8 @@ class Launch(msgspec.Struct, frozen=True, tag=True):
     rows: list[Row]
     unclean: list[int]
     """Pages to zero before it."""
+    unclean_drafts: list[int]
+    """Likewise, of the cache of a head."""
     given: list[int] | None
     """As `Runner.launch` has it."""
     forgotten: list[int]
@@ -66,11 +68,32 @@ class Land(msgspec.Struct, frozen=True, tag=True):
     """The pass that was launched first, of those in flight, lands."""
 
 
+class Store(msgspec.Struct, frozen=True, tag=True):
+    """Pages are copied to slots of the host pool."""
+
+    number: int
+    """Of copies in both directions."""
+    slots: list[int]
+    pages: list[int]
+
+
+class Load(msgspec.Struct, frozen=True, tag=True):
+    """Slots are copied to pages."""
+
+    number: int
+    slots: list[int]
+    pages: list[int]
+
+
+class AwaitCopies(msgspec.Struct, frozen=True, tag=True):
+    """What is launched from now on runs behind all copies."""
+
+
 class Leave(msgspec.Struct, frozen=True, tag=True):
     """Nothing more comes."""
 
 
-Order = Launch | Choose | Land | Leave
+Order = Launch | Choose | Land | Store | Load | AwaitCopies | Leave
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):
@@ -80,6 +103,23 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     heart: Heartbeat
     waits_for: str = ""
     """What of another rank it waits for; empty: nothing that is known."""
+    host_slots: int = 0
+    """Pages that its host pool has room for,"""
+    failed_allocations: int = 0
+    """and parts of it that could not be allocated."""
+
+
+class Copied(msgspec.Struct, frozen=True, tag=True):
+    """A copy of the host tier was launched."""
+
+    rank: int
+    number: int
+    failed: str = ""
+    """Why it was not; empty: it was."""
+    stored: int = 0
+    """Bytes that this rank has copied so far to the host,"""
+    loaded: int = 0
+    """and back."""
 
 
 class LastWords(msgspec.Struct, frozen=True, tag=True):
@@ -91,7 +131,7 @@ class LastWords(msgspec.Struct, frozen=True, tag=True):
     """Whether another rank may be the cause, one that could not say so."""
 
 
-Notice = Beat | LastWords
+Notice = Beat | Copied | LastWords
 
 _encoder = msgspec.msgpack.Encoder()
 _orders = msgspec.msgpack.Decoder(Order)

@@ -19,7 +19,7 @@ import zmq
 from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.engine.ranks.lines import FirstEnds
 from graphpod_runtime.engine.ranks.meeting import Meeting
-from graphpod_runtime.engine.ranks.messages import Beat, LastWords, Leave, Order
+from graphpod_runtime.engine.ranks.messages import Beat, Copied, LastWords, Leave, Order
 from graphpod_runtime.engine.ranks.roll import Roll
 from graphpod_runtime.wire.messages import CRASHES, Fatal
 
@@ -51,6 +51,14 @@ Start = Callable[[int], Process]
 """Starts the process of a rank."""
 
 
+class RankLost(RuntimeError):
+    """Another rank has ended or stands still; the message names it. The engine cannot go on."""
+
+    def __init__(self, fatal: Fatal) -> None:
+        super().__init__(fatal.message)
+        self.fatal = fatal
+
+
 class Others:
     """All ranks but the first."""
 
@@ -73,6 +81,12 @@ class Others:
         self._stages = dict.fromkeys(range(1, count), "Import")
         self._heard = dict.fromkeys(range(1, count), time.monotonic())
         self._waits = dict.fromkeys(range(1, count), "")
+        self._pools = dict.fromkeys(range(1, count), (0, 0))
+        """Of each: slots of its host pool, and parts of it that could not be allocated."""
+        self._copied = dict.fromkeys(range(1, count), 0)
+        self._moved = dict.fromkeys(range(1, count), (0, 0))
+        self._copies_failed: list[str] = []
+        self._copies_heard = threading.Condition()
         path = folder / "engine.json"
         path.write_bytes(config.canonical())
         start = start or (lambda rank: started(path, self.meeting, rank))
@@ -99,6 +113,29 @@ class Others:
         while self.trouble is None and time.monotonic() < until:
             time.sleep(LOOK_SECONDS / 5)
         return self.trouble
+
+    def copied(self, number: int) -> str:
+        """Returns when all of them have launched the latest copy, `number`, or have said why they could not: their
+        words. RankLost where one cannot say anything."""
+        with self._copies_heard:
+            while min(self._copied.values()) < number:
+                self._copies_heard.wait(LOOK_SECONDS)
+                if self.trouble is not None:
+                    raise RankLost(self.trouble)
+            words, self._copies_failed = "; ".join(self._copies_failed), []
+            return words
+
+    def moved(self) -> list[tuple[int, int]]:
+        """Bytes that each of them has copied to the host, and back."""
+        return list(self._moved.values())
+
+    def host_slots(self) -> int:
+        """Of the smallest host pool among them."""
+        return min(slots for slots, _ in self._pools.values())
+
+    def failed_allocations(self) -> int:
+        """Parts of their host pools that could not be allocated."""
+        return sum(failed for _, failed in self._pools.values())
 
     def leave(self) -> None:
         """Lets those that are there leave."""
@@ -151,10 +188,16 @@ class Others:
         """The notices that have come; waits so long for the first."""
         for notice in self._ends.notices(seconds):
             match notice:
-                case Beat(rank) | LastWords(rank) if rank not in self._heard:
+                case Beat(rank) | Copied(rank) | LastWords(rank) if rank not in self._heard:
                     log.warning("a notice of rank %d, which there is not: a stranger has the port of notices", rank)
-                case Beat(rank, heart, waits):
+                case Beat(rank, heart, waits, slots, failed):
                     self._heard[rank], self._stages[rank], self._waits[rank] = time.monotonic(), heart.stage, waits
+                    self._pools[rank] = slots, failed
+                case Copied(rank, number, why, stored, loaded):
+                    with self._copies_heard:
+                        self._copied[rank], self._moved[rank] = number, (stored, loaded)
+                        self._copies_failed += [f"{self._name(rank)}: {why}"] if why else []
+                        self._copies_heard.notify()
                 case LastWords(rank, fatal, witness) if self.trouble is None:
                     # The first words name the cause, unless a rank without words was missed by who spoke.
                     words = Fatal(fatal.reason, f"{self._name(rank)}: {fatal.message}", fatal.code)

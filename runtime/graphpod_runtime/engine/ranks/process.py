@@ -71,6 +71,7 @@ def following(config: EngineConfig, meeting: Meeting, rank: int, pulse: Pulse) -
     # These import torch: the heart beats already.
     from graphpod_runtime.distributed.connection import connect
     from graphpod_runtime.distributed.pipeline import Position
+    from graphpod_runtime.engine.ranks.copies import FollowingCopies
     from graphpod_runtime.engine.ranks.following import Following
     from graphpod_runtime.engine.ranks.stage_runner import StageRunner
     from graphpod_runtime.engine.runner import Runner
@@ -87,13 +88,16 @@ def following(config: EngineConfig, meeting: Meeting, rank: int, pulse: Pulse) -
     runner.start()
     gc.collect()
     gc.freeze()
-    return Following(runner).obey
+    if (tier := runner.host_tier) is None:
+        return Following(runner).obey
+    voice, pulse.host_pool = Voice(meeting, rank), lambda: (tier.copies.slots, tier.copies.failed_allocations)
+    return Following(runner, FollowingCopies(tier, config.page_size, rank, voice.say)).obey
 
 
 def _beat(meeting: Meeting, rank: int, pulse: Pulse) -> None:
     voice = Voice(meeting, rank)
     while True:
-        voice.say(Beat(rank, pulse.heartbeat(), pulse.waits_for()))
+        voice.say(Beat(rank, pulse.heartbeat(), pulse.waits_for(), *pulse.host_pool()))
         pulse.wait()
 
 

@@ -14,7 +14,7 @@ import torch
 
 from graphpod_policy import Phase
 from graphpod_runtime.base.inputs import Inputs
-from graphpod_runtime.distributed.pipeline import Pipeline
+from graphpod_runtime.distributed.pipeline import MOST_ON_THEIR_WAY, Pipeline
 from graphpod_runtime.engine.forward.pass_in_flight import Forwarded, Moment, PassInFlight, Ran
 from graphpod_runtime.engine.forward.sampling.sampler import greedy
 from graphpod_runtime.engine.ranks.leading import LeadingRunner
@@ -96,6 +96,11 @@ class FirstStage(LeadingRunner, StageRunner):
         if self.answer is PassAnswer.Within:
             self._take_answers(1)
         return flight
+
+    def let_others_go_on(self) -> None:
+        """The last stage has room for its answers to all passes."""
+        with self._naming():
+            self._take_answers(max(0, len(self._unanswered) - MOST_ON_THEIR_WAY))
 
     def choose(self, flight: PassInFlight) -> None:
         """Nothing yet: a later launch or the landing of the pass does it."""

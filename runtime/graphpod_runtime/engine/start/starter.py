@@ -268,11 +268,11 @@ class Starter:
             logger.info("batches of up to %d requests are decoded with drafts", limit)
         tier = None
         if asked.features.host_cache_bytes is not None:
-            cache_there, always = device_state.attention.cache, Mode.Reload in switches.modes
-            tier = host_tier(self.config, cache_there, measured.token_seconds(), self.counters, always=always)
+            cache_there, seconds = device_state.attention.cache, measured.token_seconds()
+            tier = host_tier(self.config, cache_there, seconds, self.counters, switches, self._ranks)
         if tier is not None:
-            pages = (asked.features.host_cache_bytes or 0) // tier.copies.page_bytes
-            report.host_cache = ServedHostCache(pages * tier.copies.page_bytes, pages * asked.page_size)
+            pages = tier.parts.slots
+            report.host_cache = ServedHostCache(pages * sum(tier.parts.page_bytes), pages * asked.page_size)
         device_state.fill_scratch()
         capturer.closed = True
         if cache is not None:

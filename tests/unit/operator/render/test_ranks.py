@@ -93,7 +93,6 @@ def test_experts_are_spread_over_the_ranks_of_tensor_in_another_configuration() 
             "speculative decoding by Ngram with spec.parallelism.pipeline 2 is not built",
         ),
         (gpus(2, 2, engine={"sleep": True}), Reason.FeatureNotBuilt, "spec.engine.sleep: sleep with"),
-        (gpus(2, 2, engine={"hostCache": {"size": "4Gi"}}), Reason.FeatureNotBuilt, "spec.engine.hostCache: a host KV"),
         (
             gpus(2, 4, 2, engine={"speculative": {"method": "Mtp"}}),
             Reason.FeatureNotBuilt,

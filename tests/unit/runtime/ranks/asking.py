@@ -46,6 +46,12 @@ class Told(msgspec.Struct, frozen=True):
     cached: int
     """Prompt tokens that the prefix cache had."""
     preemptions: int
+    on_host: int
+    """Prompt tokens that were loaded from the host tier."""
+    moved: list[tuple[int, int]]
+    """Bytes that each rank has copied to the host, and back."""
+    failures: dict[str, int]
+    """Of copies."""
     ahead: int
     """Most passes that were launched and had not landed."""
     batches: list[int]
@@ -98,7 +104,8 @@ def tell(runner: Runner, ask: Ask) -> Told:
     """What `runner`, which is started, answers."""
     open_at_once = len(ask.prompts) + ask.grammars
     limits = Limits.serving(runner.config) if ask.prefixes else Limits.of(runner.config, open_at_once)
-    scheduler = Scheduler(runner.pages, limits, runner.eos_ids)
+    tier = runner.host_tier if ask.prefixes else None
+    scheduler = Scheduler(runner.pages, limits, runner.eos_ids, tier)
     sequences = _sequences(ask) + (_with_grammars(runner, ask.grammars) if ask.grammars else [])
     watched = Watched(runner, [0, 0], [])
     turns = RunAhead(scheduler, watched)  # type: ignore[arg-type]
@@ -119,6 +126,11 @@ def tell(runner: Runner, ask: Ask) -> Told:
         [_vector(one.pooled) for one in sequences if one.pooled is not None],
         sum(one.cached or 0 for one in sequences),
         scheduler.preemptions,
+        0 if tier is None else tier.hit_tokens,
+        []
+        if tier is None
+        else tier.by_rank() or [(tier.stored * tier.copies.page_bytes, tier.loaded * tier.copies.page_bytes)],
+        {} if tier is None else {reason.value: count for reason, count in tier.failures.items() if count},
         watched.flights[1],
         watched.rows,
     )

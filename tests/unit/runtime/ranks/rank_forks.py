@@ -156,9 +156,8 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     from graphpod_runtime.engine.capture.debug import DEBUG, FAULT
     from graphpod_runtime.engine.forward.drafting import proposer
     from graphpod_runtime.engine.ranks import others, process, worker
-    from graphpod_runtime.engine.ranks.leading import RankLost
     from graphpod_runtime.engine.ranks.meeting import Meeting
-    from graphpod_runtime.engine.ranks.others import Others
+    from graphpod_runtime.engine.ranks.others import Others, RankLost
     from graphpod_runtime.engine.ranks.roll import Roll
     from graphpod_runtime.engine.ranks.start import leading, runner_of
     from graphpod_runtime.graphs.segments.cpu import RecorderPool

@@ -10,6 +10,7 @@ import torch
 
 from graphpod_policy import Device, ExitCode, Policy
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.ranks import leading
 from graphpod_runtime.engine.ranks.following import Following
 from graphpod_runtime.engine.ranks.leading import LaunchOrders
@@ -24,7 +25,7 @@ from tests.unit.runtime.conftest import engine_config
 
 
 def launched(*chunks: Chunk, orders: LaunchOrders) -> Launch:
-    order = decode_order(encode(orders.of(PrefillBatch(chunks), None, set())))
+    order = decode_order(encode(orders.of(PrefillBatch(chunks), None, PageAllocator(2))))
     assert isinstance(order, Launch)
     return order
 
@@ -33,7 +34,8 @@ def test_all_ranks_pool_the_same_rows_after_a_preemption() -> None:
     """How many there are decides between a graph and none: ranks that choose differently wait for each other."""
     batches: list[Batch] = []
     runner = SimpleNamespace(
-        pages=SimpleNamespace(unclean=set()),
+        pages=PageAllocator(2),
+        host_tier=None,
         launch=lambda batch, given: batches.append(batch),
         land=lambda flight: None,
     )
