@@ -74,7 +74,7 @@ def memory(place: Place) -> int:
     read = "import pathlib; print(pathlib.Path('/sys/fs/cgroup/memory.stat').read_text() if pathlib.Path("
     read += "'/sys/fs/cgroup/memory.stat').exists() else pathlib.Path('/sys/fs/cgroup/memory/memory.stat').read_text())"
     said = place.kubectl("exec", pod(place)["metadata"]["name"], "--", "python3", "-c", read)
-    rows = dict(line.split() for line in said.splitlines())
+    rows = dict(line.split() for line in said.split("\n") if line)
     return int(rows.get("anon") or rows["rss"])
 
 
