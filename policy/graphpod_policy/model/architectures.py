@@ -125,9 +125,9 @@ class Architecture:
 
     @property
     def divides(self) -> bool:
-        """Whether a rank's part of each matrix is one piece of the checkpoint's, and needs no other rank's heads."""
+        """Whether a rank's part of each matrix and norm is one piece of the checkpoint's."""
         plain = not (self.interleaved or self.partial or self.fused or self.latent)
-        return plain and self.qk_norm in (None, HeadNorm.Each)
+        return plain and self.qk_norm is not HeadNorm.Own
 
     def tensor(self, name: str) -> str | None:
         """The decoder's name of the checkpoint's tensor `name`; None for one of a part that is left out."""

@@ -159,7 +159,7 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
             "GPU for each rank",
         )
     if row is not None and not row.divides and features.tensor > 1:
-        what = "a family whose checkpoints fuse, reorder or normalise several heads together"
+        what = "a family whose checkpoints fuse or reorder heads"
         yield Obstacle.of(
             ExitCode.FeatureNotBuilt,
             f"spec.model: {what} with spec.parallelism.tensor {features.tensor} is not built in this version",

@@ -60,8 +60,9 @@ def layer_targets(layer: DecoderLayer) -> Destinations:
     ):
         targets |= norm_targets(name, norm)
     names = ("q_norm", "k_norm") if layer.shape.latent is None else ("q_a_layernorm", "kv_a_layernorm")
-    for name, norm in zip(names, (layer.norm_q, layer.norm_k), strict=True):
-        found = norm_targets(f"self_attn.{name}", norm)
+    of_ranks, cuts = layer.shape.qk_norm is HeadNorm.All, cuts_of(layer.shape)
+    for name, norm, cut in zip(names, (layer.norm_q, layer.norm_k), (cuts.rows, cuts.kv_rows), strict=True):
+        found = norm_targets(f"self_attn.{name}", norm, cut if of_ranks else WHOLE)
         if layer.shape.latent is None and reordered(layer.shape) and layer.shape.qk_norm is not HeadNorm.All:
             order = torch.tensor(head_order(layer.shape))
             found = {key: Ordered(one, order, last=True) for key, one in found.items()}
@@ -128,12 +129,12 @@ def _gated(name: str, gate_up: Tensor, down: Tensor, cuts: Cuts) -> Destinations
     }
 
 
-def norm_targets(name: str, norm: RowNorm | None) -> Destinations:
-    """Of `norm`, `name` in a checkpoint; none where there is no norm."""
+def norm_targets(name: str, norm: RowNorm | None, cut: Cut = WHOLE) -> Destinations:
+    """Of `norm`, `name` in a checkpoint, which is its part `cut`; none where there is no norm."""
     if norm is None:
         return {}
     plus = 1.0 if norm.kind is Norm.RmsPlusOne else 0.0
-    found: Destinations = {f"{name}.weight": Target(norm.weight, 0, norm.weight.shape[0], plus)}
+    found: Destinations = {f"{name}.weight": Target(norm.weight, 0, norm.weight.shape[0], plus, cut)}
     if norm.bias is not None:
         found[f"{name}.bias"] = _whole(norm.bias)
     return found

@@ -51,6 +51,8 @@ class Before:
     norm: Norm = Norm.Rms
     qk_norm: HeadNorm | None = None
     clip: float | None = None
+    ranks: int = 1
+    """That have heads."""
 
     def __call__(
         self,
@@ -77,23 +79,17 @@ class Before:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v out of what was projected: q and k normalised where there are weights for it, and rotated."""
         q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
-        if self.clip is not None:
-            q, k, v = self._clipped(q, norm_q), self._clipped(k, norm_k), self._clipped(v, None)
-            q, k = apply_rope(q, cosines, sines), apply_rope(k, cosines, sines)
-        elif self.qk_norm is not None and norm_q is not None and norm_k is not None:
-            q = apply_rope(normalised_heads(self.qk_norm, q, norm_q, self.eps), cosines, sines)
-            k = apply_rope(normalised_heads(self.qk_norm, k, norm_k, self.eps), cosines, sines)
-        else:
-            rotated = apply_rope(heads[:, : self.heads + self.kv_heads], cosines, sines)
-            q, k = rotated.split((self.heads, self.kv_heads), dim=1)
-        return q, k, v
+        if self.clip is not None or self.qk_norm is not None:
+            q, k = (apply_rope(self._settled(*part), cosines, sines) for part in ((q, norm_q), (k, norm_k)))
+            return q, k, self._settled(v, None)
+        rotated = apply_rope(heads[:, : self.heads + self.kv_heads], cosines, sines)
+        return *rotated.split((self.heads, self.kv_heads), dim=1), v
 
-    def _clipped(self, heads: Tensor, norm: Tensor | None) -> Tensor:
-        """`heads`, normalised where there are weights for it, and cut."""
-        assert self.clip is not None
+    def _settled(self, heads: Tensor, norm: Tensor | None) -> Tensor:
+        """`heads`, normalised where there are weights for it, and cut where there is a bound."""
         if self.qk_norm is not None and norm is not None:
-            heads = normalised_heads(self.qk_norm, heads, norm, self.eps)
-        return heads.clamp(-self.clip, self.clip)
+            heads = normalised_heads(self.qk_norm, heads, norm, self.eps, self.ranks)
+        return heads if self.clip is None else heads.clamp(-self.clip, self.clip)
 
     def has_rotation_kernel(self, x: Tensor) -> bool:
         """Whether a kernel of ours does what `rotated` does, where x is."""
@@ -181,12 +177,12 @@ class LayerFunctions:
 
     def __init__(self, shape: ModelShape, forms: Forms) -> None:
         self._before: Before | LatentBefore
+        ranks = 1 if shape.part is None else shape.part.ranks
         if shape.latent is not None:
             self._before = LatentBefore(shape.heads, shape.latent, shape.norm_eps, shape.norm)
         else:
             heads = (shape.heads, shape.kv_heads, shape.head_dim)
-            self._before = Before(*heads, shape.norm_eps, forms.qkv, shape.norm, shape.qk_norm, shape.clip)
-        ranks = 1 if shape.part is None else shape.part.ranks
+            self._before = Before(*heads, shape.norm_eps, forms.qkv, shape.norm, shape.qk_norm, shape.clip, ranks)
         mlp = (shape.norm, shape.parallel, shape.gated, shape.residual_scale, ranks)
         self._after = After(shape.norm_eps, shape.activation, forms, *mlp)
         self.before: Function = self._before

@@ -5,6 +5,7 @@ import torch.nn.functional as functional
 from torch import Tensor, nn
 
 from graphpod_policy.model.architectures import HeadNorm, Norm
+from graphpod_runtime.models.parts import rms_norm_of_ranks
 
 NormTensors = tuple[Tensor | None, ...]
 """Weight and, of a norm that may have one, bias."""
@@ -28,10 +29,11 @@ def normalised(kind: Norm, x: Tensor, tensors: NormTensors, eps: float) -> Tenso
     return rms_norm(x, weight, eps)
 
 
-def normalised_heads(kind: HeadNorm, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """`x` [rows, heads, width] by a norm of `kind`."""
+def normalised_heads(kind: HeadNorm, x: Tensor, weight: Tensor, eps: float, ranks: int = 1) -> Tensor:
+    """`x` [rows, heads, width] by a norm of `kind`, where `ranks` have heads."""
     if kind is HeadNorm.All:
-        return rms_norm(x, weight.view(x.shape[1:]), eps)
+        weight = weight.view(x.shape[1:])
+        return rms_norm(x, weight, eps) if ranks == 1 else rms_norm_of_ranks(x, weight, eps, ranks)
     if kind is HeadNorm.Own:
         return (functional.layer_norm(x.float(), x.shape[-1:], None, None, eps) * weight.float()).to(x.dtype)
     return rms_norm(x, weight, eps)

@@ -75,3 +75,11 @@ def embedded(tokens: Tensor, embedding: Tensor, part: Part) -> Tensor:
     own = tokens - part.rank * rows
     others = ((own < 0) | (own >= rows))[:, None]
     return sum_of_ranks(functional.embedding(own.clamp(0, rows - 1), embedding).masked_fill(others, 0.0))
+
+
+def rms_norm_of_ranks(x: Tensor, weight: Tensor, eps: float, ranks: int) -> Tensor:
+    """As `rms_norm` over all heads of the model, of which this rank has x [tokens, heads, width] and `weight`. Where
+    ranks share heads, each head is in the mean as often as every other."""
+    wide = x.float()
+    square = sum_of_ranks(wide.square().mean((1, 2), keepdim=True)) / ranks
+    return (wide * (square + eps).rsqrt() * weight).to(x.dtype)

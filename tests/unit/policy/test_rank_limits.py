@@ -208,10 +208,10 @@ def test_graphs_of_a_stage_cost_what_those_of_its_layers_do(device: Device) -> N
         assert one == other
 
 
-@pytest.mark.parametrize("architecture", ["Phi3ForCausalLM", "Olmo2ForCausalLM", "CohereForCausalLM"])
+@pytest.mark.parametrize("architecture", ["Phi3ForCausalLM", "Glm4ForCausalLM", "CohereForCausalLM"])
 def test_families_whose_matrices_are_no_row_of_parts_are_refused(architecture: str) -> None:
     found = refused(Features(tensor=3), LLAMA | {"architectures": [architecture]})
-    assert "spec.model: a family whose checkpoints fuse, reorder or normalise several heads together with" in found
+    assert "spec.model: a family whose checkpoints fuse or reorder heads with" in found
     assert "is not built" not in refused(Features(), LLAMA | {"architectures": [architecture]})
 
 
@@ -254,7 +254,12 @@ def test_what_stages_do_not_have_yet_is_refused_by_name(changes: dict[str, Any],
 
 
 def test_stages_may_be_of_families_whose_matrices_are_no_row_of_parts() -> None:
-    assert refused(Features(pipeline=3), LLAMA | {"architectures": ["Olmo2ForCausalLM"]}) == ""
+    assert refused(Features(pipeline=3), LLAMA | {"architectures": ["Phi3ForCausalLM"]}) == ""
+
+
+@pytest.mark.parametrize("architecture", ["Olmo2ForCausalLM", "Qwen3ForCausalLM"])
+def test_heads_that_are_normalised_are_divided(architecture: str) -> None:
+    assert refused(Features(tensor=3), LLAMA | {"architectures": [architecture]}) == ""
 
 
 @pytest.mark.parametrize(("layers", "stages", "each"), [(9, 2, (5, 4)), (30, 4, (8, 8, 7, 7)), (3, 3, (1, 1, 1))])

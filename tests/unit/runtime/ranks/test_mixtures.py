@@ -24,6 +24,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "qwen2_moe": {"mlp_only_layers": [0], "shared_expert_intermediate_size": 48},
     "qwen3_moe": {"norm_topk_prob": True},
     "granitemoe": {},
+    "olmoe": {"clip_qkv": 0.5},
 }
 """By model types; a layer of Qwen2-MoE is dense."""
 

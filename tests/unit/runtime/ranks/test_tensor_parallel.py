@@ -20,6 +20,8 @@ from tests.unit.runtime.ranks.conftest import (
     sampled,
 )
 from tests.unit.runtime.ranks.rank_forks import RankForks
+from truth.families.tiny import tiny
+from truth.families.trial import _written as written
 
 
 @pytest.mark.parametrize(("prefill", "decode"), sampled(*POLICIES, count=1))
@@ -60,6 +62,17 @@ def test_each_family_is_divided(
     found = ranks.answer(config(folder, Policy.Breakable, Policy.Full, tensor=tensor), GREEDY)
     assert not found.failure
     assert found.told[0].texts == alone(folder, GREEDY)[0].texts
+    assert found.graphs == {"prefill": ("Breakable", 2, "Passed"), "decode": ("Full", 2, "Passed")}
+
+
+@pytest.mark.parametrize("kv_heads", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_heads_that_are_normalised_together_are_divided(ranks: RankForks, tmp_path: Path, kv_heads: int) -> None:
+    """Ranks add up the squares of their heads, of a shared one each; also where halves are compiled."""
+    written(tiny("olmo2", vocab_size=VOCABULARY, num_key_value_heads=kv_heads), tmp_path)
+    asked = config(tmp_path, Policy.Breakable, Policy.Full, tensor=2, compile=CompileMode.Inductor)
+    found = ranks.answer(asked, GREEDY, as_written=True)
+    assert not found.failure
+    assert found.told[0].texts == alone(tmp_path, GREEDY)[0].texts
     assert found.graphs == {"prefill": ("Breakable", 2, "Passed"), "decode": ("Full", 2, "Passed")}
 
 
