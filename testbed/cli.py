@@ -16,7 +16,7 @@ from testbed.host import record
 from testbed.host.network import Family
 from testbed.level import Level
 from testbed.paths import cache_root
-from testbed.report import status, telling
+from testbed.report import status, status_text
 from testbed.steps import Steps
 
 
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     build.set_defaults(action=_build)
 
     plain = argparse.RawDescriptionHelpFormatter
-    up = verbs.add_parser("up", help="bring a testbed up", epilog=telling.levels(), formatter_class=plain)
+    up = verbs.add_parser("up", help="bring a testbed up", epilog=status_text.levels(), formatter_class=plain)
     _name(up)
     up.add_argument(
         "--level", type=Level, choices=list(Level), default=Level.NODE, help="of a cluster, default: %(default)s"
@@ -138,7 +138,7 @@ def _build(args: argparse.Namespace) -> int:
 def _up(args: argparse.Namespace) -> int:
     cluster = Cluster(args.name, args.level, args.nodes, family=args.ip_family)
     cluster.up()
-    print(telling.commands(cluster.name, cluster.folder))
+    print(status_text.commands(cluster.name, cluster.folder))
     return 0
 
 
@@ -148,11 +148,11 @@ def _status(args: argparse.Namespace) -> int:
     asked = [r for r in everyone if args.name in (None, r.name)]
     views = [status.observe(r) for r in asked]
     if args.name is None:
-        print(telling.overview(views))
+        print(status_text.overview(views))
     elif views:
-        print(telling.detail(views[0], record.folder(args.name)))
+        print(status_text.detail(views[0], record.folder(args.name)))
     else:
-        print(telling.absent(args.name, [r.name for r in everyone]))
+        print(status_text.absent(args.name, [r.name for r in everyone]))
     return 0 if views and all(v.state is status.State.UP for v in views) else 3
 
 

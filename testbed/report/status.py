@@ -1,4 +1,4 @@
-"""What `python3 -m testbed status` says: observed here as values, formatted by `telling`."""
+"""What `python3 -m testbed status` says: observed here as values, formatted by `status_text`."""
 
 import os
 from dataclasses import dataclass

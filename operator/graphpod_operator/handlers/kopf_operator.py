@@ -16,7 +16,7 @@ from typing import Any
 
 import kopf
 
-from graphpod_operator.explain.admission import warnings_of
+from graphpod_operator.explain.admission_warnings import warnings_of
 from graphpod_operator.handlers.admission_server import ID, AdmissionServer
 from graphpod_operator.handlers.bounded_responses import bounded
 from graphpod_operator.handlers.login import with_responses

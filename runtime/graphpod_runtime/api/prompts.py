@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from graphpod_runtime.api.errors import RequestRefused
 from graphpod_runtime.front.openai.messages import Conversation
 from graphpod_runtime.front.openai.service import Service
-from graphpod_runtime.front.openai.unbuilt import Ignored
+from graphpod_runtime.front.openai.unbuilt_fields import Ignored
 from graphpod_runtime.front.requests.errors import text_too_long
 from graphpod_runtime.front.text.chat_template import TemplateError
 from graphpod_runtime.front.text.tokenizer import TextTooLong

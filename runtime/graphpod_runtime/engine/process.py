@@ -28,7 +28,7 @@ from graphpod_runtime.engine.loop import AWAKE_SECONDS, Loop, Runner
 from graphpod_runtime.engine.pulse import Pulse
 from graphpod_runtime.engine.ranks.meeting import ports_of
 from graphpod_runtime.engine.ranks.others import Others
-from graphpod_runtime.engine.ranks.roll import Roll
+from graphpod_runtime.engine.ranks.roster import Roster
 from graphpod_runtime.engine.start.start_log import StartLog
 from graphpod_runtime.grammar.vocabulary import GrammarsUnavailable
 from graphpod_runtime.wire.messages import CounterSnapshot, Fatal, Warmup
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
         before_torch.begin(config)
         _start_thread("heart", partial(_beat, options.wire, pulse, started))
         if config.features.ranks > 1:
-            others = Others(config, options.wire, roll=_roll(config, pulse))
+            others = Others(config, options.wire, roster=_roster(config, pulse))
             started.append(others)
         _serve(config, link, pulse, make_runner or partial(_real_runner, others), began)
     except StartFailure as failure:
@@ -124,7 +124,7 @@ def _real_runner(
     return TorchRunner(config, report, began)
 
 
-def _roll(config: EngineConfig, pulse: Pulse) -> Roll | None:
+def _roster(config: EngineConfig, pulse: Pulse) -> Roster | None:
     """The other machines, once all of them have come; None where the engine has one machine. StartFailure without an
     address, or where its port is taken."""
     nodes = config.features.nodes
@@ -135,7 +135,7 @@ def _roll(config: EngineConfig, pulse: Pulse) -> Roll | None:
         raise StartFailure(ExitCode.ParallelismInvalid, f"{what}; choose another --nodes")
     try:
         leader = Leader.parse(os.environ.get(LEADER, ""), ports_of(config.features.ranks))
-        roll = Roll(leader, nodes, config.features.ranks, config_hash(config.canonical()))
+        roster = Roster(leader, nodes, config.features.ranks, config_hash(config.canonical()))
     except ValueError as error:
         what = f"an engine of {nodes} machines needs the address of the leader's: {error}; set --leader HOST:PORT"
         raise StartFailure(ExitCode.SettingInvalid, what) from error
@@ -150,8 +150,8 @@ def _roll(config: EngineConfig, pulse: Pulse) -> Roll | None:
             said[:] = missing
             log.info("waiting for machines %s of %d at %s", ", ".join(map(str, missing)), nodes, leader)
 
-    roll.wait(waiting)
-    return roll
+    roster.wait(waiting)
+    return roster
 
 
 def _beat(folder: Path, pulse: Pulse, started: list[Others]) -> None:

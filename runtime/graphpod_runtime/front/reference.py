@@ -15,7 +15,7 @@ from graphpod_policy.config import ServingConfig
 from graphpod_policy.http_limits import DEFAULT_LIMITS as HTTP
 from graphpod_runtime.front.anthropic import blocks
 from graphpod_runtime.front.anthropic import request as anthropic
-from graphpod_runtime.front.openai import fields, parse, service, unbuilt
+from graphpod_runtime.front.openai import fields, parse, service, unbuilt_fields
 from graphpod_runtime.front.openai.embeddings import request as vectors
 from graphpod_runtime.front.openai.embeddings import routes as vector_routes
 from graphpod_runtime.front.openai.request import (
@@ -139,7 +139,7 @@ LIMITS: tuple[tuple[str, str], ...] = (
     ),
     ("address and header", f"{connection.HEADER_BYTES >> 10} KiB, within {HTTP.header_seconds} s (`headerTimeout`)"),
     ("`x-request-id`", f"{MAX_LENGTH} characters"),
-    ("names in `x-ignored-fields`", f"{unbuilt.MAX_IGNORED}, each of {SHOWN} characters; more are counted"),
+    ("names in `x-ignored-fields`", f"{unbuilt_fields.MAX_IGNORED}, each of {SHOWN} characters; more are counted"),
     ("tokens of `/detokenize`", "the model's context"),
     ("connections of one pod", f"{connection.MAX_CONNECTIONS}, fewer where the limit of open files is low"),
     ("requests sent ahead on one connection", f"{connection.MAX_AHEAD}"),
@@ -188,18 +188,18 @@ def filled(page: str) -> str:
 
 
 def _not_built() -> Iterator[tuple[str, str, str]]:
-    chat, text = unbuilt.CHAT_NOT_BUILT, unbuilt.TEXT_NOT_BUILT
+    chat, text = unbuilt_fields.CHAT_NOT_BUILT, unbuilt_fields.TEXT_NOT_BUILT
     for name, neutral in (chat | text).items():
         where = "chat, completions" if name in chat and name in text else "chat" if name in chat else "completions"
         yield f"`{name}`", where, _neutral(neutral)
-    for name, neutral in unbuilt.MESSAGE_NOT_BUILT.items():
+    for name, neutral in unbuilt_fields.MESSAGE_NOT_BUILT.items():
         yield f"`messages[].{name}`", "chat", _neutral(neutral)
 
 
 def _responses_not_built() -> Iterator[tuple[str, str]]:
     """Those that a chat does not have."""
     for name, neutral in (ResponsesRequest.not_built | responses.NOT_HERE).items():
-        if name not in unbuilt.CHAT_NOT_BUILT and name != "max_tokens":
+        if name not in unbuilt_fields.CHAT_NOT_BUILT and name != "max_tokens":
             yield f"`{name}`", _neutral(neutral)
     for name, neutral in items.NOT_BUILT.items():
         yield f"`input[].{name}`", _neutral(neutral)
@@ -214,7 +214,7 @@ def _is_own(row: tuple[str, ...], shared: list[tuple[str, ...]]) -> bool:
 def _messages_not_built() -> Iterator[tuple[str, str]]:
     """Those that a chat does not have, or has."""
     for name, neutral in (anthropic.NOT_BUILT | anthropic.NOT_HERE).items():
-        if name not in unbuilt.CHAT_NOT_BUILT:
+        if name not in unbuilt_fields.CHAT_NOT_BUILT:
             yield f"`{name}`", _neutral(neutral)
     for table, where in ((blocks.NOT_BUILT, "messages[].content[]"), (anthropic.TOOL_NOT_BUILT, "tools[]")):
         for name, neutral in table.items():

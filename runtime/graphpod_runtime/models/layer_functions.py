@@ -18,7 +18,7 @@ from graphpod_runtime.compiled.cache import CompileCache, Compiled, CompiledCode
 from graphpod_runtime.distributed.collectives import sum_of_ranks
 from graphpod_runtime.kernels.activation import activated, gated
 from graphpod_runtime.kernels.matrix_product import TRITON, add_product
-from graphpod_runtime.models.attention.latent_before import LatentBefore
+from graphpod_runtime.models.attention.latent_projections import LatentBefore
 from graphpod_runtime.models.mlp.experts import mixed
 from graphpod_runtime.models.norm import NormTensors, normalised, normalised_heads
 from graphpod_runtime.models.rope.rope_tables import apply_rope

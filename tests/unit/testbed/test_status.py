@@ -12,7 +12,7 @@ from testbed.host.network import Addresses
 from testbed.host.record import Component, Record
 from testbed.level import Level
 from testbed.process import Identity
-from testbed.report import status, telling
+from testbed.report import status, status_text
 from testbed.report.status import NodeView, Running, State, View
 
 FOLDER = Path("/state/demo")
@@ -33,14 +33,14 @@ def line(text: str, start: str) -> str:
 
 
 def test_a_newcomer_on_an_empty_machine_is_told_how_to_start_and_what_each_level_is_for():
-    text = telling.overview([])
+    text = status_text.overview([])
     assert "python3 -m testbed up --level api --name play" in text
     assert [line(text, level).split()[0] for level in Level] == list(Level)
 
 
 def test_the_overview_has_a_line_for_each_testbed_with_all_its_memory():
     other = View(Record("play", 1, Level.API, 0, True), State.BUSY, None, ())
-    text = telling.overview([UP, other])
+    text = status_text.overview([UP, other])
     assert line(text, "demo") == "demo node 2 up 6 min 320 MB https://10.200.3.1:6443"
     assert line(text, "play") == "play api - busy - - https://10.200.1.1:6443"
 
@@ -58,7 +58,7 @@ def test_a_node_s_component_listens_at_its_own_node():
 
 
 def test_one_testbed_in_full_says_where_everything_is():
-    text = telling.detail(UP, FOLDER)
+    text = status_text.detail(UP, FOLDER)
     assert text.startswith("testbed demo: level node, 2 nodes, up for 6 min, 320 MB")
     assert line(text, "etcd").startswith("etcd pid 1 40 MB 127.0.0.1:2379")
     assert line(text, "node1") == "node1 10.200.3.11 10.103.1.0/24 4 200 MB"
@@ -70,25 +70,25 @@ def test_one_testbed_in_full_says_where_everything_is():
 
 
 def test_a_dead_part_is_named_in_both_tables_with_what_heals_it():
-    assert "broken: kubelet-node2 dead" in telling.overview([BROKEN])
-    text = telling.detail(BROKEN, FOLDER)
+    assert "broken: kubelet-node2 dead" in status_text.overview([BROKEN])
+    text = status_text.detail(BROKEN, FOLDER)
     assert "broken (kubelet-node2 dead): the next `up` or `down` cleans it" in text
     assert line(text, "kubelet-node2").startswith("kubelet-node2 dead - 10.200.3.12:10250")
 
 
 def test_an_up_that_was_cut_short_is_broken_though_all_its_parts_live():
-    text = telling.detail(replace(UP, state=State.BROKEN), FOLDER)
+    text = status_text.detail(replace(UP, state=State.BROKEN), FOLDER)
     assert "its `up` was cut short" in text
 
 
 def test_a_runtime_that_does_not_answer_hides_no_other_node_s_images():
-    text = telling.detail(replace(UP, nodes=(replace(NODES[0], images=None), NODES[1])), FOLDER)
+    text = status_text.detail(replace(UP, nodes=(replace(NODES[0], images=None), NODES[1])), FOLDER)
     assert line(text, "graphpod.dev/a:1") == "graphpod.dev/a:1 node2"
     assert "node1's containerd does not answer" in text
 
 
 def test_the_longest_line_fits_a_terminal_of_a_newcomer():
-    assert max(map(len, telling.overview([UP]).splitlines())) <= 110
+    assert max(map(len, status_text.overview([UP]).splitlines())) <= 110
 
 
 @pytest.mark.parametrize(("ready", "state"), [(True, State.BROKEN), (False, State.BROKEN)])
@@ -101,6 +101,6 @@ def test_a_record_whose_processes_are_gone_is_broken_ready_or_not(tmp_path, monk
 
 
 def test_a_name_that_is_not_up_is_told_with_the_ones_that_are():
-    text = telling.absent("demo", ["play"])
+    text = status_text.absent("demo", ["play"])
     assert "python3 -m testbed up --name demo" in text
     assert "play" in text

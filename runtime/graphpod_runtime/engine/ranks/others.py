@@ -17,10 +17,10 @@ from typing import Protocol
 import zmq
 
 from graphpod_policy import EngineConfig, ExitCode
-from graphpod_runtime.engine.ranks.lines import FirstEnds
 from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Beat, Copied, LastWords, Leave, Order
-from graphpod_runtime.engine.ranks.roll import Roll
+from graphpod_runtime.engine.ranks.rank_sockets import FirstEnds
+from graphpod_runtime.engine.ranks.roster import Roster
 from graphpod_runtime.wire.messages import CRASHES, Fatal
 
 log = logging.getLogger("graphpod.engine")
@@ -69,13 +69,13 @@ class Others:
         start: Start | None = None,
         *,
         temporary: bool = False,
-        roll: Roll | None = None,
+        roster: Roster | None = None,
     ) -> None:
-        """Starts those of this machine; `folder` is where they meet, `temporary` one goes with them, `roll` has the
+        """Starts those of this machine; `folder` is where they meet, `temporary` one goes with them, `roster` has the
         other machines, which have all come. `trouble` is there once a rank has ended or stands still."""
-        self.folder, self._temporary, self._roll = folder, temporary, roll
+        self.folder, self._temporary, self._roster = folder, temporary, roster
         count, here = config.features.ranks, config.features.ranks // config.features.nodes
-        self.meeting = Meeting(folder, roll and roll.leader, here)
+        self.meeting = Meeting(folder, roster and roster.leader, here)
         self._parts, self._pipeline = config.features.tensor, config.features.pipeline
         self._ends = FirstEnds(self.meeting, count)
         self._stages = dict.fromkeys(range(1, count), "Import")
@@ -91,7 +91,7 @@ class Others:
         path.write_bytes(config.canonical())
         start = start or (lambda rank: started(path, self.meeting, rank))
         self._processes: dict[int, Process] = {rank: start(rank) for rank in range(1, here)}
-        self._processes |= roll.away if roll is not None else {}
+        self._processes |= roster.away if roster is not None else {}
         self.trouble: Fatal | None = None
         self._left = threading.Event()
         self._watch = threading.Thread(target=self._watched, name="ranks", daemon=True)
@@ -153,8 +153,8 @@ class Others:
         self._watch.join()
         self.kill()
         self._ends.close()
-        if self._roll is not None:
-            self._roll.close()
+        if self._roster is not None:
+            self._roster.close()
         self.remove_folder()
 
     def remove_folder(self) -> None:
@@ -204,8 +204,8 @@ class Others:
                     self.trouble = (self._killed() if witness else None) or words
 
     def _found(self) -> Fatal | None:
-        if self._roll is not None and self._roll.gone:
-            return Fatal(ExitCode.RankDied.name, self._roll.gone, ExitCode.RankDied)
+        if self._roster is not None and self._roster.gone:
+            return Fatal(ExitCode.RankDied.name, self._roster.gone, ExitCode.RankDied)
         for rank, process in self._processes.items():
             if (code := process.poll()) not in (None, ExitCode.Drained):
                 how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -16,9 +16,9 @@ from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.base.leader import Leader
 from graphpod_runtime.engine.pulse import Pulse
-from graphpod_runtime.engine.ranks.lines import Orders, Voice
 from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords, Order
+from graphpod_runtime.engine.ranks.rank_sockets import Orders, Voice
 from graphpod_runtime.wire.messages import Fatal
 
 log = logging.getLogger("graphpod.engine")

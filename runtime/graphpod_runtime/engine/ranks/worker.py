@@ -15,7 +15,7 @@ from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.leader import Leader
 from graphpod_runtime.engine.ranks.meeting import Meeting, ranks_of
 from graphpod_runtime.engine.ranks.others import LEAVE_SECONDS, Process, Start, started
-from graphpod_runtime.engine.ranks.roll import HELLO_SECONDS, Ended, Hello, Line, Welcome
+from graphpod_runtime.engine.ranks.roster import HELLO_SECONDS, Ended, Hello, Line, Welcome
 from graphpod_runtime.wire.messages import Fatal
 
 log = logging.getLogger("graphpod.engine")

@@ -47,10 +47,10 @@ from graphpod_runtime.engine.schedule.drafting import (
     DraftsYielded,
     launched,
 )
+from graphpod_runtime.engine.schedule.end_reasons import not_finite, nothing_left
 from graphpod_runtime.engine.schedule.kv_space import Allocator, KvSpace
 from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.micro_batches import micro_batch
-from graphpod_runtime.engine.schedule.no_token import not_finite, nothing_left
 from graphpod_runtime.engine.schedule.prompts import Decoding, Prompts
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.wire.messages import FinishReason, Logprob

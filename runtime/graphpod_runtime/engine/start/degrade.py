@@ -24,7 +24,7 @@ from graphpod_runtime.engine.capture.debug import FaultKind, Switches
 from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
 from graphpod_runtime.engine.capture.selfcheck import Checker
 from graphpod_runtime.engine.start.device_state import DeviceState
-from graphpod_runtime.models.mlp.tipping import tipping_of
+from graphpod_runtime.models.mlp.moved_weights import tipping_of
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.report import Report, SelfCheck
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from graphpod_runtime.front.openai.fields import STRICT, Text, why_unwritable
-from graphpod_runtime.front.openai.unbuilt import Ignored, take_unknown
+from graphpod_runtime.front.openai.unbuilt_fields import Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid, shown
 
 Turn = dict[str, Any]

@@ -9,7 +9,7 @@ from graphpod_runtime.front.openai.fields import MAX_MESSAGES, MAX_STOPS, STRICT
 from graphpod_runtime.front.openai.request import OF_GENERATION, GenerationRequest
 from graphpod_runtime.front.openai.turn.reasoning_fields import SWITCHES, ReasoningSwitch
 from graphpod_runtime.front.openai.turn.tool_fields import MAX_TOOLS
-from graphpod_runtime.front.openai.unbuilt import (
+from graphpod_runtime.front.openai.unbuilt_fields import (
     CHAT_NOT_BUILT,
     CHATS_ALONE,
     NOT_BESIDES_CHATS,

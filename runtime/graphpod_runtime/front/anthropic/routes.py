@@ -20,7 +20,7 @@ from graphpod_runtime.front.openai.request import ChatRequest
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import EventStream, answer, json_response
 from graphpod_runtime.front.openai.turn.reader import TurnReader
-from graphpod_runtime.front.openai.unbuilt import header_of
+from graphpod_runtime.front.openai.unbuilt_fields import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.error_shapes import anthropic_error
 from graphpod_runtime.front.requests.errors import ApiError

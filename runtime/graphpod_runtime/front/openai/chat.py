@@ -36,7 +36,7 @@ from graphpod_runtime.front.openai.turn.reasoning_fields import with_effort, wit
 from graphpod_runtime.front.openai.turn.reasoning_limit import reasoning_limit
 from graphpod_runtime.front.openai.turn.tool_fields import Tool, ToolUse
 from graphpod_runtime.front.openai.turn.turn_form import TAIL, form_of, refuse_unreadable
-from graphpod_runtime.front.openai.unbuilt import header_of
+from graphpod_runtime.front.openai.unbuilt_fields import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import invalid
 from graphpod_runtime.front.requests.generation import Generation, Piece

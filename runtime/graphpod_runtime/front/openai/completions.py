@@ -18,7 +18,7 @@ from graphpod_runtime.front.openai.sampling.prompt_logprobs import prompt_logpro
 from graphpod_runtime.front.openai.sampling.truncation import contexts_of, truncated
 from graphpod_runtime.front.openai.service import Service, usage, usage_so_far
 from graphpod_runtime.front.openai.stream import EventStream, answer
-from graphpod_runtime.front.openai.unbuilt import header_of
+from graphpod_runtime.front.openai.unbuilt_fields import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import invalid
 from graphpod_runtime.front.requests.generation import Piece

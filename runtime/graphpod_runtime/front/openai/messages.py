@@ -17,7 +17,7 @@ from graphpod_runtime.front.openai.fields import (
     why_unwritable,
 )
 from graphpod_runtime.front.openai.turn.tool_fields import ToolFields
-from graphpod_runtime.front.openai.unbuilt import MESSAGE_NOT_BUILT, Ignored, take_unknown
+from graphpod_runtime.front.openai.unbuilt_fields import MESSAGE_NOT_BUILT, Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid, shown
 from graphpod_runtime.front.text.chat_template import Ending
 

@@ -26,7 +26,13 @@ from graphpod_runtime.front.openai.messages import Conversation, Message
 from graphpod_runtime.front.openai.sampling.sampling_fields import MAX_CHOICES, SamplingFields
 from graphpod_runtime.front.openai.structured.request import StructuredFields
 from graphpod_runtime.front.openai.turn.tool_fields import ToolChoiceFields
-from graphpod_runtime.front.openai.unbuilt import CHAT_NOT_BUILT, NOT_BUILT, TEXT_NOT_BUILT, Ignored, take_unknown
+from graphpod_runtime.front.openai.unbuilt_fields import (
+    CHAT_NOT_BUILT,
+    NOT_BUILT,
+    TEXT_NOT_BUILT,
+    Ignored,
+    take_unknown,
+)
 from graphpod_runtime.front.requests.errors import invalid
 
 UNUSED = (

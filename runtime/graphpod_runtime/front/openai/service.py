@@ -20,7 +20,7 @@ from graphpod_runtime.front.openai.sampling.sampling_defaults import SamplingDef
 from graphpod_runtime.front.openai.structured.check import GrammarCheck
 from graphpod_runtime.front.openai.structured.grammar import grammar_of
 from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
-from graphpod_runtime.front.openai.unbuilt import Ignored
+from graphpod_runtime.front.openai.unbuilt_fields import Ignored
 from graphpod_runtime.front.requests.admission import Admission, Full
 from graphpod_runtime.front.requests.errors import invalid, text_too_long, too_long, unavailable, unknown_model
 from graphpod_runtime.front.requests.generation import Generation, Options

@@ -10,7 +10,7 @@ from graphpod_runtime.front.openai.reply import Detokenized, Tokenized
 from graphpod_runtime.front.openai.request import DetokenizeRequest, TokenizeRequest
 from graphpod_runtime.front.openai.service import CHARACTERS_A_TOKEN, Service
 from graphpod_runtime.front.openai.stream import json_response
-from graphpod_runtime.front.openai.unbuilt import header_of
+from graphpod_runtime.front.openai.unbuilt_fields import header_of
 from graphpod_runtime.front.request_id import IGNORED
 from graphpod_runtime.front.requests.errors import invalid
 from graphpod_runtime.wire.bounds import outside

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from kopf._core.reactor.inventory import ResourceMemory
 
-from graphpod_operator.explain.admission import ALL
+from graphpod_operator.explain.admission_warnings import ALL
 from graphpod_operator.handlers import admission_server, kopf_operator
 from graphpod_operator.handlers.admission_server import BODY_MAX, PATH, AdmissionServer, Certificate
 from graphpod_operator.handlers.kopf_operator import Serving, operate

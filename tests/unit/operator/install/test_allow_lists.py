@@ -9,7 +9,7 @@ import yaml
 from graphpod_operator.cache.service import Service
 from graphpod_operator.cli import main
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_operator.explain.admission import warnings_of
+from graphpod_operator.explain.admission_warnings import warnings_of
 from graphpod_operator.install.allow_lists import DEFAULT, RESTRICTED_VOLUMES, AllowLists, AllowListsInvalid
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.resources import Resource

@@ -11,7 +11,7 @@ from graphpod_runtime.front.anthropic.routes import ENDPOINTS as OF_ANTHROPIC
 from graphpod_runtime.front.openai.api import ENDPOINTS
 from graphpod_runtime.front.openai.request import UNUSED, ChatRequest, CompletionRequest
 from graphpod_runtime.front.openai.responses.request import ResponsesRequest
-from graphpod_runtime.front.openai.unbuilt import INSTEAD, MESSAGE_NOT_BUILT, NOT_BUILT
+from graphpod_runtime.front.openai.unbuilt_fields import INSTEAD, MESSAGE_NOT_BUILT, NOT_BUILT
 from graphpod_runtime.front.openapi.route import ENDPOINT
 from graphpod_runtime.front.reference import CODES, MARKED, filled, tables
 from graphpod_runtime.front.refusals import LINES_A_SECOND

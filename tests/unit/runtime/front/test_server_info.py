@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from graphpod_policy import ServingConfig
-from graphpod_runtime.front.openai.unbuilt import MAX_IGNORED, header_of
+from graphpod_runtime.front.openai.unbuilt_fields import MAX_IGNORED, header_of
 
 from .conftest import Front, start_front
 from .test_openai import CHAT, TEXT, error_of, say

@@ -22,7 +22,7 @@ from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.decoder import Decoder
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.mlp.experts import Experts
-from graphpod_runtime.models.mlp.tipping import tipping_of
+from graphpod_runtime.models.mlp.moved_weights import tipping_of
 from tests.unit.runtime.conftest import random_prompts
 from tests.unit.runtime.models.test_configurations import logits
 from truth.families.tiny import tiny

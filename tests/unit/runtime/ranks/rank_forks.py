@@ -158,7 +158,7 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     from graphpod_runtime.engine.ranks import others, process, worker
     from graphpod_runtime.engine.ranks.meeting import Meeting
     from graphpod_runtime.engine.ranks.others import Others, RankLost
-    from graphpod_runtime.engine.ranks.roll import Roll
+    from graphpod_runtime.engine.ranks.roster import Roster
     from graphpod_runtime.engine.ranks.start import leading, runner_of
     from graphpod_runtime.graphs.segments.cpu import RecorderPool
     from graphpod_runtime.wire.messages import Fatal
@@ -240,10 +240,10 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     if leader is None:
         runner = runner_of(config, report, start, ended)
     else:
-        roll = Roll(leader, nodes, config.features.ranks, config_hash(config.canonical()))
-        roll.wait(lambda missing: None, 0.1)
+        roster = Roster(leader, nodes, config.features.ranks, config_hash(config.canonical()))
+        roster.wait(lambda missing: None, 0.1)
         folder = Path(tempfile.mkdtemp(prefix="graphpod-ranks-"))
-        runner = leading(config, report, None, Others(config, folder, start, temporary=True, roll=roll))
+        runner = leading(config, report, None, Others(config, folder, start, temporary=True, roster=roster))
     try:
         runner.start()
         send("decode")

@@ -21,7 +21,7 @@ from graphpod_runtime.engine.pulse import Pulse
 from graphpod_runtime.engine.ranks.meeting import Meeting, ports_of, ranks_of
 from graphpod_runtime.engine.ranks.messages import LastWords, encode
 from graphpod_runtime.engine.ranks.others import Others
-from graphpod_runtime.engine.ranks.roll import LINE_BYTES, Ended, Line, Roll
+from graphpod_runtime.engine.ranks.roster import LINE_BYTES, Ended, Line, Roster
 from graphpod_runtime.engine.ranks.start import runner_of
 from graphpod_runtime.engine.ranks.worker import joined, work
 from graphpod_runtime.wire.messages import Fatal
@@ -53,8 +53,8 @@ def two_machines(two: Path) -> EngineConfig:
 
 
 @pytest.fixture
-def roll(two_machines: EngineConfig) -> Iterator[Roll]:
-    made = Roll(Leader("127.0.0.1", free_ports()), 2, 2, config_hash(two_machines.canonical()))
+def roster(two_machines: EngineConfig) -> Iterator[Roster]:
+    made = Roster(Leader("127.0.0.1", free_ports()), 2, 2, config_hash(two_machines.canonical()))
     yield made
     made.close()
 
@@ -112,39 +112,39 @@ def test_the_interface_is_that_of_the_way_to_the_leader() -> None:
     assert interface_to("127.0.0.1", 1) == "lo"
 
 
-def test_a_machine_is_let_in_once_and_with_the_same_configuration(roll: Roll, two_machines: EngineConfig) -> None:
-    assert roll.missing == [1]
+def test_a_machine_is_let_in_once_and_with_the_same_configuration(roster: Roster, two_machines: EngineConfig) -> None:
+    assert roster.missing == [1]
     for node in (0, 2):
         with pytest.raises(StartFailure, match=f"there is no machine {node}"):
-            joined(two_machines, roll.leader, node)
+            joined(two_machines, roster.leader, node)
     other = config(Path(two_machines.model.path), Policy.Breakable, Policy.Full, pipeline=2, nodes=2)
     with pytest.raises(StartFailure, match="machine 1 has another configuration") as refused:
-        joined(other, roll.leader, 1)
+        joined(other, roster.leader, 1)
     assert refused.value.code is ExitCode.ConfigInvalid
-    with joined(two_machines, roll.leader, 1):
-        roll.wait(lambda missing: None, 0.01)
+    with joined(two_machines, roster.leader, 1):
+        roster.wait(lambda missing: None, 0.01)
         with pytest.raises(StartFailure, match="machine 1 has joined already"):
-            joined(two_machines, roll.leader, 1)
+            joined(two_machines, roster.leader, 1)
 
 
 def test_a_machine_that_leaves_before_all_have_come_may_come_again(two: Path, eventually: Eventually) -> None:
     """With what its first ranks reported forgotten."""
     three = config(two, Policy.Disabled, Policy.Disabled, tensor=3, nodes=3)
-    roll = Roll(Leader("127.0.0.1", free_ports()), 3, 3, config_hash(three.canonical()))
-    with joined(three, roll.leader, 1) as first:
-        assert roll.missing == [2]
+    roster = Roster(Leader("127.0.0.1", free_ports()), 3, 3, config_hash(three.canonical()))
+    with joined(three, roster.leader, 1) as first:
+        assert roster.missing == [2]
         Line(first).say(Ended(1, ExitCode.GpuMissing))
-    eventually(lambda: roll.missing == [1, 2])
-    with joined(three, roll.leader, 1), joined(three, roll.leader, 2):
-        roll.wait(lambda missing: None, 0.01)
-        assert (roll.gone, roll.away[1].code) == ("", None)
-    eventually(lambda: bool(roll.gone))
-    roll.close()
+    eventually(lambda: roster.missing == [1, 2])
+    with joined(three, roster.leader, 1), joined(three, roster.leader, 2):
+        roster.wait(lambda missing: None, 0.01)
+        assert (roster.gone, roster.away[1].code) == ("", None)
+    eventually(lambda: bool(roster.gone))
+    roster.close()
 
 
-def test_a_roll_that_is_closed_leaves_its_port(roll: Roll) -> None:
-    roll.close()
-    socket.create_server(("127.0.0.1", roll.leader.port)).close()
+def test_a_roll_that_is_closed_leaves_its_port(roster: Roster) -> None:
+    roster.close()
+    socket.create_server(("127.0.0.1", roster.leader.port)).close()
 
 
 @pytest.mark.parametrize(
@@ -158,12 +158,12 @@ def test_a_roll_that_is_closed_leaves_its_port(roll: Roll) -> None:
         b'{"a": ' + b"[" * 2000 + b"\n",
     ],
 )
-def test_a_stranger_is_shown_out(roll: Roll, said: bytes) -> None:
-    with socket.create_connection((roll.leader.host, roll.leader.port), timeout=5) as stranger:
+def test_a_stranger_is_shown_out(roster: Roster, said: bytes) -> None:
+    with socket.create_connection((roster.leader.host, roster.leader.port), timeout=5) as stranger:
         stranger.sendall(said)
         with suppress(ConnectionResetError):  # it was closed before all was read
             assert stranger.recv(1) == b""
-    assert roll.missing == [1]
+    assert roster.missing == [1]
 
 
 def test_a_stranger_that_sends_a_byte_now_and_then_is_shown_out_as_soon() -> None:
@@ -176,12 +176,12 @@ def test_a_stranger_that_sends_a_byte_now_and_then_is_shown_out_as_soon() -> Non
 
 
 def test_what_a_stranger_sends_to_the_port_of_notices_is_passed_over(
-    roll: Roll, two_machines: EngineConfig, tmp_path: Path
+    roster: Roster, two_machines: EngineConfig, tmp_path: Path
 ) -> None:
-    worker = Worker(two_machines, tmp_path, roll.leader)
-    roll.wait(lambda missing: None, 0.01)
+    worker = Worker(two_machines, tmp_path, roster.leader)
+    roster.wait(lambda missing: None, 0.01)
     (folder := tmp_path / "leader").mkdir()
-    others = Others(two_machines, folder, roll=roll)
+    others = Others(two_machines, folder, roster=roster)
     with zmq.Context() as context, context.socket(zmq.PUSH) as stranger:
         stranger.connect(others.meeting.notices_of(1))
         for frame in (b"", b"\xc1", b"\x91" * 4000, encode(LastWords(7, Fatal("EngineDied", "no rank", 1)))):
@@ -195,12 +195,12 @@ def test_what_a_stranger_sends_to_the_port_of_notices_is_passed_over(
 
 
 def test_a_rank_of_another_machine_that_ends_is_named_with_its_signal(
-    roll: Roll, two_machines: EngineConfig, tmp_path: Path
+    roster: Roster, two_machines: EngineConfig, tmp_path: Path
 ) -> None:
-    worker = Worker(two_machines, tmp_path, roll.leader)
-    roll.wait(lambda missing: None, 0.01)
+    worker = Worker(two_machines, tmp_path, roster.leader)
+    roster.wait(lambda missing: None, 0.01)
     (folder := tmp_path / "leader").mkdir()
-    others = Others(two_machines, folder, roll=roll)
+    others = Others(two_machines, folder, roster=roster)
     worker.process.code = -signal.SIGKILL
     fatal = eventually_in_trouble(others)
     assert (fatal.reason, fatal.message) == (
@@ -216,36 +216,42 @@ def test_a_rank_of_another_machine_that_ends_is_named_with_its_signal(
     others.close()
 
 
-def test_a_machine_that_goes_is_named_with_its_ranks(roll: Roll, two_machines: EngineConfig, tmp_path: Path) -> None:
-    with joined(two_machines, roll.leader, 1):
-        roll.wait(lambda missing: None, 0.01)
-        others = Others(two_machines, tmp_path, roll=roll)
+def test_a_machine_that_goes_is_named_with_its_ranks(
+    roster: Roster, two_machines: EngineConfig, tmp_path: Path
+) -> None:
+    with joined(two_machines, roster.leader, 1):
+        roster.wait(lambda missing: None, 0.01)
+        others = Others(two_machines, tmp_path, roster=roster)
     fatal = eventually_in_trouble(others)
     assert (fatal.reason, fatal.message) == ("RankDied", "machine 1 of 2 (127.0.0.1) has gone, with rank 1")
     others.abandon()
     others.close()
 
 
-def test_without_the_leader_a_machine_ends_its_ranks(roll: Roll, two_machines: EngineConfig, tmp_path: Path) -> None:
-    worker = Worker(two_machines, tmp_path, roll.leader)
-    roll.wait(lambda missing: None, 0.01)
-    roll.close()
+def test_without_the_leader_a_machine_ends_its_ranks(
+    roster: Roster, two_machines: EngineConfig, tmp_path: Path
+) -> None:
+    worker = Worker(two_machines, tmp_path, roster.leader)
+    roster.wait(lambda missing: None, 0.01)
+    roster.close()
     worker.thread.join(20)
     (ended,) = worker.ended
     assert ended is not None
     assert ended.code == ExitCode.RankDied
-    assert f"the leader's machine, {roll.leader}, has gone" in ended.message
+    assert f"the leader's machine, {roster.leader}, has gone" in ended.message
     assert worker.did == ["kill 1"]
 
 
-def test_a_machine_whose_ranks_were_let_go_ends_well(roll: Roll, two_machines: EngineConfig, tmp_path: Path) -> None:
-    worker = Worker(two_machines, tmp_path, roll.leader)
-    roll.wait(lambda missing: None, 0.01)
+def test_a_machine_whose_ranks_were_let_go_ends_well(
+    roster: Roster, two_machines: EngineConfig, tmp_path: Path
+) -> None:
+    worker = Worker(two_machines, tmp_path, roster.leader)
+    roster.wait(lambda missing: None, 0.01)
     worker.process.code = ExitCode.Drained
     worker.thread.join(10)
     assert worker.ended == [None]
-    assert roll.away[1].wait(5) == ExitCode.Drained
-    assert roll.gone == ""
+    assert roster.away[1].wait(5) == ExitCode.Drained
+    assert roster.gone == ""
 
 
 def test_the_library_refuses_several_machines_by_name(two_machines: EngineConfig) -> None:
@@ -291,7 +297,7 @@ def test_the_leaders_engine_says_what_is_wrong_before_it_waits_for_others(
     monkeypatch.setenv(LEADER, leader)
     engine = config(two, Policy.Disabled, Policy.Disabled, pipeline=2, nodes=nodes)
     with pytest.raises(StartFailure, match=said) as refused:
-        process._roll(engine, Pulse())
+        process._roster(engine, Pulse())
     assert refused.value.reason == reason
 
 
@@ -309,10 +315,12 @@ def test_a_worker_that_nobody_has_let_in_ends_as_it_is_asked() -> None:
     assert ended.value.code == ExitCode.Drained
 
 
-def test_a_port_that_is_taken_is_named(two_machines: EngineConfig, roll: Roll, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(LEADER, str(roll.leader))
-    with pytest.raises(StartFailure, match=f"--leader {roll.leader}: the port cannot be listened on"):
-        process._roll(two_machines, Pulse())
+def test_a_port_that_is_taken_is_named(
+    two_machines: EngineConfig, roster: Roster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LEADER, str(roster.leader))
+    with pytest.raises(StartFailure, match=f"--leader {roster.leader}: the port cannot be listened on"):
+        process._roster(two_machines, Pulse())
 
 
 def test_two_machines_write_what_one_rank_writes(ranks: RankForks, two: Path) -> None:

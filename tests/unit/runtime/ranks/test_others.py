@@ -11,10 +11,10 @@ import torch
 from graphpod_policy import Device, ExitCode, Policy
 from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.engine.ranks.leading import LeadingRunner
-from graphpod_runtime.engine.ranks.lines import Voice
 from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import LastWords
 from graphpod_runtime.engine.ranks.others import Others, RankLost
+from graphpod_runtime.engine.ranks.rank_sockets import Voice
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start import node
 from graphpod_runtime.engine.start.device import device_of

@@ -14,7 +14,7 @@ from graphpod_runtime.front.openai.fields import (
     whole_characters,
 )
 from graphpod_runtime.front.openai.messages import Conversation, Message
-from graphpod_runtime.front.openai.unbuilt import Ignored, take_unknown
+from graphpod_runtime.front.openai.unbuilt_fields import Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid
 
 MAX_INPUTS = 2048

@@ -33,7 +33,7 @@ from graphpod_runtime.front.openai.embeddings.request import (
 from graphpod_runtime.front.openai.embeddings.vectors import cosines, encoded
 from graphpod_runtime.front.openai.service import Service
 from graphpod_runtime.front.openai.stream import ClientGone, json_response, unless_gone
-from graphpod_runtime.front.openai.unbuilt import header_of
+from graphpod_runtime.front.openai.unbuilt_fields import header_of
 from graphpod_runtime.front.request_id import ANSWER, IGNORED, answer_id
 from graphpod_runtime.front.requests.embedding import Embedding
 from graphpod_runtime.front.requests.errors import CLIENT_GONE, invalid

@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from graphpod_runtime.front.openai.fields import STRICT, SentBack, Text
 from graphpod_runtime.front.openai.responses.reply import FunctionCallItem, OutputItem, OutputMessage
-from graphpod_runtime.front.openai.unbuilt import Ignored, take_unknown
+from graphpod_runtime.front.openai.unbuilt_fields import Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import shown
 
 Turn = dict[str, Any]

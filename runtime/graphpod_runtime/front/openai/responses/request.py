@@ -10,7 +10,7 @@ from graphpod_runtime.front.openai.request import OF_GENERATION, GenerationReque
 from graphpod_runtime.front.openai.responses.items import Item, Turn, take_ignored, turns_of
 from graphpod_runtime.front.openai.structured.request import NAMING
 from graphpod_runtime.front.openai.turn.reasoning_fields import ReasoningSwitch
-from graphpod_runtime.front.openai.unbuilt import (
+from graphpod_runtime.front.openai.unbuilt_fields import (
     CHAT_NOT_BUILT,
     CHATS_ALONE,
     NOT_BESIDES_CHATS,

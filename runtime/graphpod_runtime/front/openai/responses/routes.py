@@ -38,7 +38,7 @@ from graphpod_runtime.front.openai.responses.store import Kept, ResponseStore, R
 from graphpod_runtime.front.openai.service import CHARACTERS_A_TOKEN, Service
 from graphpod_runtime.front.openai.stream import EventStream, answer, json_response
 from graphpod_runtime.front.openai.turn.reader import TurnReader
-from graphpod_runtime.front.openai.unbuilt import header_of
+from graphpod_runtime.front.openai.unbuilt_fields import header_of
 from graphpod_runtime.front.request_id import IGNORED, answer_id
 from graphpod_runtime.front.requests.errors import ApiError, invalid, shown
 from graphpod_runtime.front.requests.generation import Generation

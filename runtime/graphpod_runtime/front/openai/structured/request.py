@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from graphpod_runtime.front.openai.fields import STRICT, Text
-from graphpod_runtime.front.openai.unbuilt import Ignored, take_unknown
+from graphpod_runtime.front.openai.unbuilt_fields import Ignored, take_unknown
 
 Schema = dict[str, Any] | bool
 """A JSON schema."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from graphpod_runtime.front.openai.fields import STRICT, Text, depth_fits
-from graphpod_runtime.front.openai.unbuilt import Ignored, take_unknown
+from graphpod_runtime.front.openai.unbuilt_fields import Ignored, take_unknown
 from graphpod_runtime.front.requests.errors import invalid, shown
 
 MAX_TOOLS = 128

@@ -118,7 +118,7 @@ class Away:
         self._ended.set()
 
 
-class Roll:
+class Roster:
     """Who has come; the leader's part. `missing` and `gone` may be read by any thread. Until all have come, one that
     leaves may come again."""
 
@@ -143,7 +143,7 @@ class Roll:
         family = socket.AF_INET6 if dual else socket.AF_INET
         self._closed = False
         self._listening = socket.create_server(("", leader.port), family=family, dualstack_ipv6=dual)
-        threading.Thread(target=self._accept, name="roll", daemon=True).start()
+        threading.Thread(target=self._accept, name="roster", daemon=True).start()
 
     @property
     def missing(self) -> list[int]:
@@ -206,7 +206,7 @@ class Roll:
                 self._callers.release()
 
     def _joined(self, hello: Hello, line: Line) -> str:
-        """Why it may not, or "" for one that is on the roll from now on."""
+        """Why it may not, or "" for one that is on the roster from now on."""
         with self._lock:
             refused = self._refused(hello)
             if not refused:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from graphpod_operator.explain.admission import MOST, WARNING_MAX, warnings_of
+from graphpod_operator.explain.admission_warnings import MOST, WARNING_MAX, warnings_of
 from graphpod_operator.kube import bounds
 from tests.unit.operator.objects import inference_service
 
