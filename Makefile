@@ -91,7 +91,7 @@ truth-ranks: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy over N r
 
 samples: venv tools ## in full what `make test` runs a sample of: prompts, requests, FP8 weights, killed testbeds, helms
 	@$(RUN) -m pytest -q -m 'slow and not gpu' tests/unit tests/api/chart \
-		$(addprefix tests/e2e/test_,truth.py testbed.py bad_weights.py)
+		$(addprefix tests/e2e/test_,truth.py testbed.py bad_weights.py current.py)
 
 # Goes on where it was ended. A part, or all again: make support-matrix SUPPORT='--only GlmForCausalLM', SUPPORT=--again
 support-matrix: venv ## families by graph policy and number format, each cell from a run; table in docs/reference

@@ -1,19 +1,22 @@
 """`make demo CLUSTER=current` on a cluster of somebody else's: from its kubeconfig to an answer, and back.
 
-The tests of this file are one story in its order: refused, answered, half removed, removed.
+The tests of this file are one story in its order: refused, answered, half removed, removed. `make samples` answers with
+all graphs of the example: a start of a minute.
 """
 
+import json
 import os
 import re
 import subprocess
 
 import pytest
+import yaml
 
 from demo.chart import NAMESPACE as SYSTEM
 from demo.chart import RELEASE
 from demo.images import provide
 from demo.local import Testbed
-from demo.service import NAMESPACE
+from demo.service import EXAMPLE, NAME, NAMESPACE
 from testbed import Cluster
 from tests.crd import drop_crd
 
@@ -42,6 +45,14 @@ def make(cluster: Cluster, goal: str, *variables: str) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment)
 
 
+def begin(cluster: Cluster, sizes: dict[str, list[int]]) -> None:
+    """The example's service by its reader, with these sizes of graphs; no node has room before the demo's own apply."""
+    service = yaml.safe_load(EXAMPLE.read_text())
+    service["spec"]["graph"] |= {"sizes": sizes}
+    service["spec"]["resources"] = {"requests": {"cpu": "1000"}}
+    cluster.kubectl("apply", "--server-side", "--field-manager=reader", "-f", "-", input=json.dumps(service))
+
+
 def objects(cluster: Cluster) -> set[str]:
     return set(cluster.kubectl("get", KINDS, "-o", "name").split())
 
@@ -62,6 +73,17 @@ def test_an_image_that_cannot_be_pulled_is_told_early(theirs: Cluster, before: s
 
 
 def test_the_next_run_goes_on_from_there_to_an_answer(theirs: Cluster) -> None:
+    """With two graphs, by a field of somebody's that the demo leaves alone."""
+    begin(theirs, {"prefill": [16], "decode": [1]})
+    done = make(theirs, "demo", f"IMAGES={PREFIX}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "answer: The capital of France is Paris." in done.stdout
+    assert "2/2 graphs" in done.stdout
+
+
+@pytest.mark.slow
+def test_without_a_field_of_somebody_s_all_graphs_of_the_example_are_captured(theirs: Cluster) -> None:
+    theirs.kubectl("delete", "gisvc", NAME, "-n", NAMESPACE, "--ignore-not-found", "--wait", timeout=60)
     done = make(theirs, "demo", f"IMAGES={PREFIX}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "answer: The capital of France is Paris." in done.stdout

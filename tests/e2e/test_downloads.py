@@ -41,34 +41,34 @@ def hub(installed: Cluster, home: Place) -> Deployed:
     return hub
 
 
-def service(name: str, uri: str, cache: Manifest) -> str:
+def service(name: str, uri: str, cache: Manifest, **spec: bool) -> str:
     """The example, downloaded, with a start in seconds."""
     found = yaml.safe_load(EXAMPLE.read_text())
     found["metadata"]["name"] = name
     found["spec"]["model"] |= {"uri": uri, "cache": cache, "secretRef": {"name": "hub-token"}}
     found["spec"]["graph"] = {"sizes": {"prefill": [16], "decode": [1]}}
     endpoint = {"name": "HF_ENDPOINT", "value": f"http://hub.{NAMESPACE}.svc"}
-    found["spec"]["podTemplate"] = {"env": [endpoint]}
+    found["spec"] |= {"podTemplate": {"env": [endpoint]}, **spec}
     return yaml.safe_dump(found)
 
 
 def test_two_services_share_a_download_and_a_wrong_name_is_named(
     installed: Cluster, home: Place, hub: Deployed, eventually: Eventually
 ) -> None:
-    def apply(name: str, uri: str, cache: Manifest) -> None:
-        installed.kubectl("apply", "--server-side", "-f", "-", input=service(name, uri, cache))
+    def apply(name: str, uri: str, cache: Manifest, **spec: bool) -> None:
+        installed.kubectl("apply", "--server-side", "-f", "-", input=service(name, uri, cache, **spec))
 
     cache = {"size": "1Gi", "storageClassName": "testbed-shared", "accessMode": "ReadWriteMany"}
     apply("fetched", f"hf://{REPOSITORY}", cache)
     claim = eventually(lambda: home.status("fetched").get("model", {}).get("claim"), timeout=START)
-    apply("fetched-too", f"hf://{REPOSITORY}", {"claim": claim})
+    apply("fetched-too", f"hf://{REPOSITORY}", {"claim": claim}, suspend=True)
     apply("mistyped", "hf://acme/smollm3", {"claim": claim})
     try:
         commits = set()
         for name in ("fetched", "fetched-too"):
-            eventually(home.reached("Ready", "True", "Ready", name), timeout=START)
-            commits.add(home.get("gisvc", name)["status"]["model"]["commit"])
-            assert said(installed, name)
+            commits.add(eventually(lambda name=name: home.status(name).get("model", {}).get("commit"), timeout=START))
+        eventually(home.reached("Ready", "True", "Ready", "fetched"), timeout=START)
+        assert said(installed, "fetched")
         (commit,) = commits
         assert len(commit) == 40
         (stored,) = (

@@ -34,9 +34,9 @@ OWNED = (
 
 @pytest.fixture(scope="module")
 def service(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
-    """The demo's service, Ready, with a ladder for its question; test_current.py starts the whole one."""
+    """The demo's service, Ready, with a start of seconds; test_current.py starts the whole ladder."""
     found = yaml.safe_load(EXAMPLE.read_text())
-    found["spec"]["graph"] |= {"sizes": {"prefill": [48, 96], "decode": [1, 2]}}
+    found["spec"]["graph"] |= {"sizes": {"prefill": [16], "decode": [1, 2]}}
     manifest = tmp_path_factory.mktemp("service") / "service.yaml"
     manifest.write_text(yaml.safe_dump(found))
     apply(installed, manifest)

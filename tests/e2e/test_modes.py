@@ -75,7 +75,7 @@ def served(bare: Cluster) -> Iterator[Cluster]:
     """Helm 3, one namespace, and a service in it. `served` is what every test of the story finds."""
     install(bare, "helm3", f"watchNamespaces={{{NAMESPACE}}}")
     service = yaml.safe_load(EXAMPLE.read_text())
-    service["spec"]["graph"] = {"sizes": {"prefill": [64], "decode": [1]}}  # a start in seconds
+    service["spec"]["graph"] = {"sizes": {"prefill": [16], "decode": [1]}}  # a start in seconds
     bare.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(service))
     yield bare
     bare.kubectl("delete", "inferenceservice", NAME, "-n", NAMESPACE, "--wait", "--ignore-not-found", timeout=90)

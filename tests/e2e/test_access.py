@@ -1,41 +1,64 @@
-"""Contract 12: the policy of a service, enforced. Who may ask is answered, nobody else is, and an operator that is
-locked out says so, without calling the service anything but unknown.
+"""Who may ask a service. Contract 22: a key that clients have to send, in a Secret that the pod mounts and the operator
+never reads. Contract 12: the policy, enforced: who may ask is answered, nobody else is, and an operator that is locked
+out says so, without calling the service anything but unknown.
 
-The tests of this file are one story in its order.
+The tests of this file are one story in its order: refused, answered, another key without a restart; let in, locked out.
 """
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
 
+import openai
 import pytest
 import yaml
 
+from demo.answer import address
+from demo.chart import NAMESPACE as SYSTEM
+from demo.chart import OPERATOR
 from demo.ground import Image
 from demo.service import EXAMPLE, NAMESPACE
 from testbed import Cluster
 from testbed.nodes.policy import enforce
+from testbed.reach import takes_connections
+from tests.audit import Audit
 from tests.eventually import Eventually
 from tests.places import Place
 
-NAME = "guarded"
+NAME, SECRET = "guarded", "guarded-api-key"
 START = 240.0  # s for an engine to start beside others on two cores
+KEY_COMES = 120.0  # s, as examples/api-key.yaml promises
+FIRST, SECOND = "sk-of-the-test-first", "sk-of-the-test-second"
 MONITORING = "monitoring"  # the chart's default
-ASK = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=float(sys.argv[2])).status)"
 PORTS = (":8000/v1/models", ":8001/metrics")
+ASK = f"""
+import sys, urllib.request as u
+asked = u.Request(sys.argv[1], headers={{"authorization": "Bearer {SECOND}"}})
+print(u.urlopen(asked, timeout=float(sys.argv[2])).status)
+"""
 LET_IN, KEPT_OUT = 30.0, 2.0  # s to wait for an answer that has to come, on a busy machine, and for one that must not
+
+
+def write(place: Place, key: str) -> None:
+    """The Secret's owner gives it this content."""
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": {"token": key}}
+    place.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(secret))
 
 
 @pytest.fixture(scope="module")
 def guarded(installed: Cluster) -> Iterator[Place]:
-    """A service of one replica with a start of seconds."""
+    """A service of one replica with a start of seconds that asks for a key."""
     place = Place(installed, NAMESPACE)
+    write(place, FIRST)
     spec = yaml.safe_load(EXAMPLE.read_text())["spec"]
-    spec["graph"] |= {"sizes": {"prefill": [48], "decode": [1]}}
+    spec["graph"] |= {"sizes": {"prefill": [16], "decode": [1]}}
     spec["resources"]["requests"]["cpu"] = "500m"
+    spec["engine"] = {**spec.get("engine", {}), "apiKeySecretRef": {"name": SECRET, "key": "token"}}
     place.apply(NAME, **spec)
     yield place
     place.kubectl("delete", "gisvc", NAME, "--ignore-not-found", "--wait", timeout=60)
+    place.kubectl("delete", "secret", SECRET)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +70,7 @@ def clients(installed: Cluster, loaded: dict[str, Image]) -> Iterator[dict[str, 
             place.create()
         # before that a bare pod is refused, and nobody asks again for it
         place.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
-        place.kubectl("create", "-f", "-", input=json.dumps(client(loaded["operator"].reference)))
+        place.kubectl("create", "-f", "-", input=json.dumps(asker(loaded["operator"].reference)))
     for place in places.values():
         place.kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=90s", timeout=100)
     yield places
@@ -57,7 +80,7 @@ def clients(installed: Cluster, loaded: dict[str, Image]) -> Iterator[dict[str, 
             place.delete()
 
 
-def client(image: str) -> dict[str, Any]:
+def asker(image: str) -> dict[str, Any]:
     container = {
         "name": "client",
         "image": image,
@@ -89,15 +112,92 @@ def answered(clients: dict[str, Place], ip: str, wanted: dict[str, list[bool]]) 
     }
 
 
+def client(place: Place, key: str) -> openai.OpenAI:
+    return openai.OpenAI(
+        base_url=f"{address(place.cluster, NAMESPACE, NAME)}/v1", api_key=key, timeout=120, max_retries=0
+    )
+
+
 def pod(place: Place) -> dict[str, Any]:
     (found,) = place.pods(NAME)
     return dict(found)
 
 
-def test_what_the_policy_lets_in_is_answered_and_nothing_else(
-    guarded: Place, home: Place, clients: dict[str, Place], eventually: Eventually
+def runs(place: Place) -> tuple[str, str, int]:
+    """What would be another after a restart of anything."""
+    found = pod(place)
+    (container,) = found["status"]["containerStatuses"]
+    return found["metadata"]["uid"], container["containerID"], container["restartCount"]
+
+
+def metrics(place: Place) -> str:
+    """The pod's exposition, asked for without a key."""
+    name = pod(place)["metadata"]["name"]
+    return place.cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}:8001/proxy/metrics")
+
+
+def test_without_the_key_a_client_is_told_401_as_openai_tells_it(
+    guarded: Place, home: Place, eventually: Eventually
 ) -> None:
     eventually(guarded.reached("Ready", "True", "Ready", NAME), timeout=START)
+    eventually(lambda: takes_connections(address(guarded.cluster, NAMESPACE, NAME)))
+    for guess in ("none", SECOND, f"{FIRST}x"):
+        with client(guarded, guess) as stranger, pytest.raises(openai.AuthenticationError) as refused:
+            stranger.models.list()
+        assert (refused.value.status_code, refused.value.code) == (401, "invalid_api_key")
+        assert refused.value.type == "invalid_request_error"
+        assert guess not in refused.value.response.text
+
+
+def test_with_the_key_it_is_answered(guarded: Place, home: Place) -> None:
+    with client(guarded, FIRST) as known:
+        assert [model.id for model in known.models.list()] == [NAME]
+        said = known.completions.create(model=NAME, prompt="The capital of France is", max_tokens=4, temperature=0)
+    assert "Paris" in said.choices[0].text
+
+
+def test_another_content_of_the_secret_counts_without_a_restart(
+    guarded: Place, home: Place, eventually: Eventually
+) -> None:
+    before, looks = runs(guarded), itertools.count()
+    write(guarded, SECOND)
+
+    def counts() -> bool:
+        # the kubelet looks at a pod's volumes once a minute, and at once when the pod changes
+        name = pod(guarded)["metadata"]["name"]
+        guarded.kubectl("annotate", "pod", name, f"stub.example.com/look={next(looks)}", "--overwrite")
+        try:
+            with client(guarded, SECOND) as known:
+                return bool(known.models.list().data)
+        except openai.AuthenticationError:
+            return False
+
+    eventually(counts, timeout=KEY_COMES)
+    with client(guarded, FIRST) as late, pytest.raises(openai.AuthenticationError):
+        late.models.list()
+    assert runs(guarded) == before
+
+
+def test_probes_metrics_and_the_operator_need_no_key_and_nobody_but_the_kubelet_read_the_secret(
+    guarded: Place, home: Place
+) -> None:
+    assert 'code="401"' in metrics(guarded)
+    for key in (FIRST, SECOND):
+        assert key not in metrics(guarded)
+        assert key not in guarded.kubectl("logs", pod(guarded)["metadata"]["name"])
+    assert guarded.condition("Ready", NAME)[:2] == ("True", "Ready")
+    assert runs(guarded)[2] == 0
+    trail = Audit(guarded.cluster.audit_log).since()
+    readers = {one.user for one in trail if one.resource == "secrets" and one.name == SECRET and not one.writes}
+    assert {user.rpartition(":")[0] for user in readers} == {"system:node"}
+    operator = trail.by(f"system:serviceaccount:{SYSTEM}:{OPERATOR}")
+    assert len(operator) > 0
+    assert [one for one in operator if one.resource == "secrets"] == []
+
+
+def test_what_the_policy_lets_in_is_answered_and_nothing_else(
+    guarded: Place, home: Place, clients: dict[str, Place]
+) -> None:
     serving = pod(guarded)
     ip = serving["status"]["podIP"]
     everybody = {name: [True, True] for name in clients}
