@@ -15,7 +15,7 @@ from testbed.binaries.foreign import Foreign
 from testbed.command import run
 from testbed.control import groups
 from testbed.control.api import Api
-from testbed.control.control_plane import ControlPlane
+from testbed.control.control_plane import NO_ENDPOINTS, ControlPlane
 from testbed.control.pki import PEOPLE, Identities, read_token
 from testbed.errors import TestbedError
 from testbed.host import kernel, ledger, mounts, network, record
@@ -272,8 +272,8 @@ class Cluster:
                 self._start_runtime(node)
         with steps.step("etcd, kube-apiserver ready"):
             self._wait("kube-apiserver", server, api.ready)
-        faster = kwok.CONTROLLER_MANAGER_FLAGS if simulated else []
-        manager = self._component("kube-controller-manager", [*plane.controller_manager(), *faster])
+        flags = ([] if nodes else NO_ENDPOINTS) + (kwok.CONTROLLER_MANAGER_FLAGS if simulated else [])
+        manager = self._component("kube-controller-manager", [*plane.controller_manager(), *flags])
         if nodes:
             self._start_nodes(plane, nodes, api, steps)
         elif simulated:
