@@ -12,7 +12,7 @@ from tests.places import service
 from tests.sim.conftest import SimPlace, annotations
 
 MANY = 20
-MOST_WRITES = len(CHILDREN) - len(AT_TIMES) + 8
+MOST_WRITES = len(CHILDREN) - len(AT_TIMES) + 7
 """By the operator, for one service from create to Ready. Contract 9."""
 
 

@@ -249,5 +249,5 @@ def _corrections(operator: Operator) -> list[float]:
     return [
         operator.metric(f'graphpod_operator_drift_corrections_total{{kind="{resource.kind}"}}')
         for resource in CHILDREN
-        if resource not in AT_TIMES
+        if resource not in (*AT_TIMES, Resource.LeaderWorkerSet)
     ]
