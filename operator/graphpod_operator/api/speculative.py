@@ -49,7 +49,7 @@ class Speculative(ApiModel):
         description="Weights of the draft model or head, written as spec.model.uri is and on the same claim. "
         "Default: none.",
     )
-    steps: Integer = Field(3, ge=1, le=16, description="Draft tokens proposed per pass. Default: 3.")
+    steps: Integer = Field(3, ge=1, le=16, description="Drafts per pass, in a tree of each branch. Default: 3.")
     topk: Integer = Field(
         1, ge=1, le=16, description="Branches kept at each draft step; a tree, for heads only. Default: 1 (a chain)."
     )
