@@ -155,7 +155,7 @@ FEATURES: tuple[Feature, ...] = (
         "spec.parallelism.allToAll",
         False,
         lambda f: f.all_to_all,
-        instead="remove the field: ranks with all tokens compute those of their own experts, and one sum adds them up",
+        instead="remove the field: each rank computes the tokens of its own experts, and one sum adds them up",
     ),
     Feature("context parallelism", "spec.parallelism.context", False, lambda f: f.context > 1 and f.context),
     Feature("two-batch overlap", "spec.parallelism.twoBatchOverlap", False, lambda f: f.two_batch_overlap),

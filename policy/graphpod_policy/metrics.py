@@ -200,7 +200,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_operator_drift_corrections_total", _C, _O, ("kind",), "Children found different from the plan and put back."),
     Metric("graphpod_operator_apply_conflicts_total", _C, _O, ("kind",), "Applies refused because another writer owns a field."),
     Metric("graphpod_operator_warmup_reads_total", _C, _O, ("result",), "Readings of the warm-up endpoint of a pod: ok, mismatch, unreachable."),
-    Metric("graphpod_operator_weights_orders_total", _C, _O, ("order", "result"), "Orders about their weights to the admin ports of pods: sleep, wake or reload; ok (the engine took or refused it) or unreachable."),
+    Metric("graphpod_operator_weights_orders_total", _C, _O, ("order", "result"), "Orders that the operator sent to the admin ports of pods: sleep, wake or reload; ok (the engine took or refused it) or unreachable."),
     Metric("graphpod_operator_last_success_timestamp_seconds", _G, _O, (), "Unix time of the last successful reconcile."),
     Metric("graphpod_operator_watch_failures_total", _C, _O, (), "Errors that ended a watch, which was then restarted."),
     Metric("leader_election_master_status", _G, _O, ("name",), "1 while this operator may write, 0 while another leads or its Lease was not renewed."),

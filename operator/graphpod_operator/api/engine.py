@@ -392,8 +392,8 @@ class Parallelism(ApiModel):
         1,
         ge=1,
         le=64,
-        description="Pods that one replica runs on, a group of the kind LeaderWorkerSet. Each has as many of the "
-        "ranks, tensor times pipeline, and all that resources says. Default: 1.",
+        description="Pods that one replica runs on, a group of the kind LeaderWorkerSet. They divide the ranks, tensor "
+        "times pipeline, evenly; resources are for each pod. Default: 1.",
     )
     all_to_all: AllToAll | None = Field(
         None, description="How tokens are exchanged between experts. Default: the engine's choice."

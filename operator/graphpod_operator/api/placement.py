@@ -50,8 +50,8 @@ class Resources(ApiModel):
     )
     limits: _ResourceMap = Field(
         {},
-        description="Most a pod may use, as in a container; nvidia.com/gpu requests GPUs, as many as "
-        "parallelism.tensor times pipeline (parts of one, and chips of other vendors, are refused). Default: no limit.",
+        description="Most a pod may use, as in a container; nvidia.com/gpu requests GPUs, one for each "
+        "rank of the pod (parts of one, and chips of other vendors, are refused). Default: no limit.",
     )
     shared_memory: Bytes = Field(
         "1Gi",

@@ -211,8 +211,8 @@ class PodWeightsStatus(StatusModel):
 class WeightsStatus(StatusModel):
     """Weights that sleep, or that were replaced in place."""
 
-    asleep: Word = Field(description="Pods that sleep over pods that have proved their graphs.")
-    freed_bytes: Count = Field(description="Bytes that those have freed on their devices.")
+    asleep: Word = Field(description="Pods that sleep, of all whose graphs passed the self-check, such as 1/2.")
+    freed_bytes: Count = Field(description="Bytes of device memory that the sleeping pods have freed.")
     pods: tuple[PodWeightsStatus, ...] = Field(
         (),
         max_length=64,

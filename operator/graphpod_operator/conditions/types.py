@@ -46,8 +46,8 @@ MEANING: dict[ConditionType, str] = {
     "autoscaler can scale them.",
     ConditionType.RouteReady: "Present only while spec.networking.route is set: every gateway that it names accepts "
     "the route, and the operator's NetworkPolicy admits its namespace. Ready does not wait for it.",
-    ConditionType.Asleep: "Present only while the annotation graphpod.dev/sleep asks for it: every pod sleeps until "
-    "it is woken, so no pod is ready, and Ready is False.",
+    ConditionType.Asleep: "Present only while the annotation graphpod.dev/sleep asks pods to sleep. While True, every "
+    "pod sleeps until it is woken, so no pod is ready, and Ready is False.",
     ConditionType.Reconciling: "Present only while True: the operator or the pods are still working towards Ready. "
     "Its reason is Progressing.",
     ConditionType.Stalled: "Present only while True: the service cannot become Ready without a change. "

@@ -266,7 +266,7 @@ def _groups(config: EngineConfig) -> tuple[str, ...]:
         return ()
     return (
         f"spec.parallelism.nodes: {nodes} pods are one replica, each with {config.features.ranks_of_node} of the "
-        f"{config.features.ranks} ranks and all that spec.resources says. The cluster needs the kind LeaderWorkerSet "
+        f"{config.features.ranks} ranks; spec.resources are for each pod. The cluster needs the kind LeaderWorkerSet "
         "(docs/how-to/several-nodes.md)",
     )
 

@@ -94,7 +94,7 @@ def find_reload(wanted: Wish, pods: Sequence[PodWeights], asked: int, settled: b
     for one in pods:
         why = one.problem if one.refused == wanted.revision else seen.unsent.get(one.uid)
         if why and one not in done:
-            count = f"; {len(done)} of {asked} pods serve {named}, the others those of before" if done else ""
+            count = f"; {len(done)} of {asked} pods serve {named}, the others the earlier ones" if done else ""
             return Finding(Reason.ReloadRefused, f"pod {one.name}: {_without_name(why, one)}{count}")
     if wanted.sleeps:
         return Finding(Reason.ReloadPending, f"the pods sleep, and get {named} once they are awake")

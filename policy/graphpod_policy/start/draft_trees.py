@@ -11,10 +11,10 @@ from graphpod_policy.start.obstacle import Obstacle
 def tree_problem(steps: int, topk: int, draft_tokens: int | None) -> str:
     """What is wrong with the field `draftTokens`, `steps` or `topk`; empty: nothing is."""
     if topk == 1:
-        return "draftTokens is of trees: set topk above 1, or set steps instead" if draft_tokens is not None else ""
+        return "draftTokens is for trees: set topk above 1, or steps instead" if draft_tokens is not None else ""
     # Every level but the last is drafted from; its nodes have slots behind each other, and a mask reaches them all.
     if (drafted := (steps - 1) * topk) > MOST_TREE_TOKENS:
-        return f"(steps - 1) x topk is {drafted}, and a tree can have {MOST_TREE_TOKENS}: lower one of them"
+        return f"(steps - 1) x topk is {drafted}, and the limit is {MOST_TREE_TOKENS}: lower one of them"
     if (draft_tokens or 0) > (most := topk + (steps - 1) * topk * topk):
         return f"draftTokens is {draft_tokens}, and {steps} steps of topk {topk} draft {most}: lower it"
     return ""

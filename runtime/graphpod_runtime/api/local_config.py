@@ -244,8 +244,8 @@ def local_config(
         _look_at(options.draft_model)
     tree = options.draft_topk > 1 or options.draft_tree_tokens
     if options.speculative is None and (options.draft_tokens or options.drafts_max_batch or tree):
-        message = "--draft-tokens, --draft-topk, --draft-tree-tokens and --drafts-max-batch are of speculative decoding"
-        raise LocalError(ExitCode.SettingInvalid, f"{message}; add --speculative Ngram")
+        message = "--draft-tokens, --draft-topk, --draft-tree-tokens and --drafts-max-batch need --speculative"
+        raise LocalError(ExitCode.SettingInvalid, f"{message}; add --speculative {'Eagle3' if tree else 'Ngram'}")
     steps = options.draft_tokens or Features().speculative_steps
     if problem := tree_problem(steps, options.draft_topk, options.draft_tree_tokens):
         words = {"draftTokens": "--draft-tree-tokens", "topk": "--draft-topk", "steps": "--draft-tokens"}

@@ -18,6 +18,7 @@ from graphpod_policy import (
     Features,
     GraphRequest,
     Policy,
+    SpeculativeMethod,
     not_built,
 )
 from graphpod_policy.engine_features import is_built
@@ -77,7 +78,7 @@ def test_a_policy_that_is_not_built_is_refused_word_for_word() -> None:
         (Features(deterministic=True), "spec.engine.deterministic: deterministic mode is not built in this version; "
          "remove the field"),
         (Features(all_to_all=AllToAll.DeepEp), "spec.parallelism.allToAll: expert exchange (DeepEp) is not built in "
-         "this version; remove the field: ranks with all tokens compute those of their own experts, and one sum adds "
+         "this version; remove the field: each rank computes the tokens of its own experts, and one sum adds "
          "them up"),
     ],
 )  # fmt: skip
@@ -98,7 +99,11 @@ def test_every_feature_of_the_corpus_is_asked_of_a_row(used: str) -> None:
 def test_every_row_can_be_asked_for_and_a_plain_service_asks_for_none() -> None:
     everything = [_asked(changes) for changes in USED.values()]
     others = {"GPU", "GPUs without a rank", "several nodes", "attention kernels", "Triton attention", "CPU"}
+    others |= {"draft trees", "new weights in place"}
     assert {row.name for row in FEATURES} - set().union(*everything) == others
+    eagle = {"speculative": SpeculativeMethod.Eagle}
+    assert _asked({**eagle, "speculative_topk": 4}) - _asked(eagle) == {"draft trees"}
+    assert _asked({"reload": True}) == {"new weights in place"}
     assert _asked({"device": Device.Cuda, "gpus": 1}) == {"GPU"}
     assert _asked({"device": Device.Cuda, "gpus": 2}) == {"GPU", "GPUs without a rank"}
     assert _asked({"attention": AttentionBackend.Fa3}) == {"attention kernels"}

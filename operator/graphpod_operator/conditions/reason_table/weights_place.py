@@ -12,8 +12,8 @@ _A = (ConditionType.Asleep,)
 _T, _F, _U = ConditionStatus.true, ConditionStatus.false, ConditionStatus.unknown
 _WAKE = "to wake it: kubectl -n NAMESPACE annotate inferenceservices.graphpod.dev NAME graphpod.dev/sleep-"
 _RELOAD = (
-    "correct it, then: kubectl -n NAMESPACE annotate inferenceservices.graphpod.dev NAME --overwrite "
-    "graphpod.dev/reload=again-$(date +%s)"
+    "correct what the message names, then: kubectl -n NAMESPACE annotate inferenceservices.graphpod.dev NAME "
+    "--overwrite graphpod.dev/reload=again-$(date +%s)"
 )
 
 # fmt: off
@@ -24,7 +24,7 @@ ROWS = {
         notice=Notice.Normal,
     ),
     "FallingAsleep": ReasonRow(
-        (*_W, *_A), _F, "pods finish their open requests, or write down their weights, before they sleep",
+        (*_W, *_A), _F, "pods finish their open requests, or copy their weights to the host, before they sleep",
         "every pod sleeps", consequence=True,
     ),
     "Waking": ReasonRow(
@@ -34,7 +34,7 @@ ROWS = {
     "WakeRefused": warns(
         _W, _F, "a pod cannot take its weights back: other processes have the memory of its device, or the files were "
         "replaced", "the pod wakes; the operator tries again, at most every 10 min",
-        "free that memory, or delete the pod: another one starts; if files were replaced, see graphpod.dev/reload",
+        "free that memory, or delete the pod: another one starts, with the files that are there now",
     ),
     # Asleep
     "Asleep": ReasonRow(_A, _T, "every pod sleeps until it is woken", "the annotation is removed", _WAKE),
@@ -42,9 +42,10 @@ ROWS = {
         _A, _F, "pods of a rollout start: they sleep once it has ended", "the rollout has ended", consequence=True,
     ),
     "SleepRefused": warns(
-        _A, _F, "the annotation graphpod.dev/sleep cannot be obeyed; the pods serve on", "it can be, or is removed",
-        "correct that, or remove it: kubectl -n NAMESPACE annotate inferenceservices.graphpod.dev NAME "
-        "graphpod.dev/sleep-",
+        _A, _F, "the annotation graphpod.dev/sleep cannot be obeyed; the pods continue to serve",
+        "the cause is corrected, or the annotation is removed",
+        "correct what the message names, or remove the annotation: kubectl -n NAMESPACE annotate "
+        "inferenceservices.graphpod.dev NAME graphpod.dev/sleep-",
         own_step=True,
     ),
     # ModelAvailable

@@ -183,7 +183,7 @@ def test_an_eagle3_head_drafts_trees(started: Start, llama_folder: Path) -> None
 @pytest.mark.parametrize(
     ("tree", "words"),
     [
-        ({"speculative_topk": 1, "speculative_draft_tokens": 5}, "draftTokens is of trees"),
+        ({"speculative_topk": 1, "speculative_draft_tokens": 5}, "draftTokens is for trees"),
         ({"speculative_topk": 16, "speculative_steps": 6}, r"\(steps - 1\) x topk is 80"),
         ({"speculative_topk": 2, "speculative_draft_tokens": 11}, "3 steps of topk 2 draft 10"),
     ],
