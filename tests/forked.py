@@ -1,12 +1,18 @@
-"""Children of this process that another process has forked, which had done their imports already."""
+"""Children of this process that it, or another process, has forked: their imports have been done already."""
 
+import contextlib
 import ctypes
+import gc
+import logging
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
 SUBREAPER = 36
 """`prctl`: orphans below this process become its children."""
@@ -42,6 +48,64 @@ class Forked:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+class Streams(NamedTuple):
+    """File descriptors."""
+
+    input: int
+    output: int
+    errors: int
+
+
+def forked(program: Callable[[], int], environment: Mapping[str, str], streams: Streams) -> Forked:
+    """`program` as a process of its own, that has what this one has imported and none of what it has open."""
+    if pid := os.fork():
+        return Forked(pid)
+    code = 1
+    try:
+        gc.freeze()  # or the fork walks all of torch, which copies it
+        _become(environment, streams)
+        code = program()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - below are the frames of a test, which is another process's
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _become(environment: Mapping[str, str], streams: Streams) -> None:
+    kept = [os.dup(one) for one in streams]
+    for source, target in zip(kept, range(3), strict=True):
+        os.dup2(source, target)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the process's own
+    sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
+    logging.root.handlers.clear()
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+class Program(Forked):
+    """A `forked` program, with pipes for its input and output."""
+
+    def __init__(self, program: Callable[[], int], environment: Mapping[str, str], errors: int = 2) -> None:
+        reads, asks = os.pipe()
+        hears, tells = os.pipe()
+        super().__init__(forked(program, environment, Streams(reads, tells, errors)).pid)
+        os.close(reads)
+        os.close(tells)
+        self.stdin, self.stdout = os.fdopen(asks, "w"), os.fdopen(hears)
+
+    def close(self) -> None:
+        """Its input ends, and so does it."""
+        self.stdin.close()
+        self.wait()
+        self.stdout.close()
 
 
 @contextmanager

@@ -1,11 +1,10 @@
-"""A process that has imported the engine once, and forks for each start: real exits, without the seconds of an import.
+"""A fork of this process, which has imported the engine, that forks for each start: real exits, without the seconds of
+an import.
 
 A line in is the engine's arguments, the two files apart by a tab; a line out is the exit status of the fork.
 """
 
-import gc
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,9 +14,10 @@ from typing import NamedTuple
 
 import zmq
 
-from graphpod_runtime.engine import process
+from graphpod_runtime.engine import process, runner  # noqa: F401 - with torch, for all forks
 from graphpod_runtime.wire.messages import Fatal, decode_events
 from graphpod_runtime.wire.socket import BEAT, WIRE, address
+from tests.forked import Program
 
 LONGEST = 120.0  # s, of one start
 
@@ -32,13 +32,11 @@ class End(NamedTuple):
 class EngineForks:
     """Starts engines as processes, one after the other."""
 
-    def __init__(self, forking: "subprocess.Popen[str]") -> None:
+    def __init__(self, forking: Program) -> None:
         self._forking = forking
 
     def end_of(self, config: Path) -> End:
         """Of a start that fails."""
-        assert self._forking.stdin is not None
-        assert self._forking.stdout is not None
         with tempfile.TemporaryDirectory() as folder, ExitStack() as open_now:
             context = open_now.enter_context(zmq.Context())
             wire, beats = (open_now.enter_context(context.socket(zmq.PAIR)) for _ in range(2))
@@ -57,21 +55,13 @@ class EngineForks:
 @contextmanager
 def engine_forks() -> Iterator[EngineForks]:
     """For the tests of a module."""
-    command = [sys.executable, "-m", "tests.unit.start.engine_forks"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as forking:
-        yield EngineForks(forking)
-        assert forking.stdin is not None
-        forking.stdin.close()  # its end
+    forking = Program(main, os.environ | {"OMP_NUM_THREADS": "1"})
+    yield EngineForks(forking)
+    forking.close()
 
 
-def main() -> None:
+def main() -> int:
     """Forks until its input ends."""
-    from graphpod_runtime.engine import runner  # noqa: F401 - with torch, for all forks
-
-    gc.freeze()  # or each fork walks all of torch as it ends, which copies it
     for line in sys.stdin:
         config, wire = line.rstrip("\n").split("\t")
         forked = os.fork()
@@ -82,7 +72,4 @@ def main() -> None:
             sys.exit(process.main(["--config", config, "--wire", wire]))
         _, status = os.waitpid(forked, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    return 0

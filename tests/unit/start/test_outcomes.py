@@ -46,7 +46,7 @@ from graphpod_runtime.models.decoder import Decoder
 from graphpod_runtime.models.decoder_targets import decoder_targets
 from graphpod_runtime.models.random import random_model
 from tests.unit.operator.objects import INSTALLED, inference_service
-from tests.unit.runtime.front.conftest import Front, launch, write_model
+from tests.unit.runtime.front.conftest import Front, launch_fork, write_model
 from tests.unit.runtime.kernels.library import library, unit
 
 from .engine_forks import EngineForks, engine_forks
@@ -157,7 +157,7 @@ def engine(entry: dict[str, Any], model: Path, tmp_path: Path) -> Iterator[Front
     file.write_bytes(engine_json_of(entry, model).canonical())
     ports = ("--host", "127.0.0.1", "--http-port", "0", "--admin-port", "0")
     words = ("serve", "--config", str(file), "--termination-log", str(tmp_path / "termination-log"), *ports)
-    front = launch(tmp_path, [sys.executable, "-m", "graphpod_runtime.cli", *words], OMP_NUM_THREADS="1")
+    front = launch_fork(tmp_path, words)
     yield front
     front.process.kill()
     front.process.wait()

@@ -1,6 +1,7 @@
 """Results as JSON and as the page; what makes a run fail."""
 
 import os
+import pickle
 import shutil
 import struct
 from collections.abc import Iterable, Iterator
@@ -20,7 +21,7 @@ from truth.cell import Cell, Outcome
 from truth.engines import compiled
 from truth.jobs import run as in_processes
 from truth.matrix import Matrix
-from truth.models import small
+from truth.models import small, subjects
 from truth.report.page import PAGE, page
 from truth.report.result import Result
 from truth.scenarios import SCENARIOS, Name
@@ -144,9 +145,18 @@ def test_the_command_writes_its_result_and_ends_with_1_when_a_cell_failed(
     shutil.rmtree(tmp_path)
 
 
+@pytest.fixture
+def without_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process need not import torch first."""
+    monkeypatch.setattr("truth.jobs.SPAWN", get_context("fork"))
+
+
+@pytest.mark.parametrize("imports", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_subjects_run_in_processes_of_their_own_under_one_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, imports: bool
 ) -> None:
+    if not imports:
+        request.getfixturevalue("without_imports")
     arguments = ["--subject", "llama", "mistral", "--policy", "Disabled / Full", "--scenario", "plain", "prefix"]
     assert command.main([*arguments, "--jobs", "2", "--json", str(tmp_path / "found.json")]) == 0
     printed = capsys.readouterr().out
@@ -161,10 +171,9 @@ def test_subjects_run_in_processes_of_their_own_under_one_count(
     assert found.provenance["command"].startswith("python -m truth --jobs 2 --subject llama mistral")
 
 
-@pytest.fixture
-def without_imports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that ends at once need not import torch first."""
-    monkeypatch.setattr("truth.jobs.SPAWN", get_context("fork"))
+def test_a_matrix_goes_to_another_process() -> None:
+    matrix = Matrix(Device.Cpu, subjects(Device.Cpu), (EAGER, COMPILED))
+    assert pickle.loads(pickle.dumps(matrix)) == matrix
 
 
 @pytest.mark.usefixtures("without_imports")

@@ -3,15 +3,18 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO
 
 import pytest
 
 from graphpod_policy import CompileMode, ExitCode, Phase, Policy
-from graphpod_runtime.bench import graphs
+from graphpod_runtime.bench import child, graphs
 from graphpod_runtime.bench.figures.result import Cache, read
 from graphpod_runtime.bench.figures.result_file import write
 from graphpod_runtime.bench.output import plot
 from graphpod_runtime.cli import main
+from tests.forked import Program
 
 from .samples import made_up
 
@@ -29,6 +32,27 @@ def tiny(tmp_path: Path) -> Path:
     return folder
 
 
+def forked_child(command: list[str], *, env: dict[str, str], stderr: IO[str], **pipes: object) -> Program:
+    """A process of the benchmark as a fork of this one, which has its imports."""
+    assert command[:-1] == [sys.executable, "-m", child.__name__]
+    assert pipes == {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+
+    def program() -> int:
+        sys.argv = [child.__name__, command[-1]]
+        return child.main()
+
+    return Program(program, env, stderr.fileno())
+
+
+@pytest.fixture(params=["forked", pytest.param("started", marks=pytest.mark.slow)])
+def children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three processes, each of which imports torch unless it is a fork."""
+    if request.param == "forked":
+        popen = SimpleNamespace(Popen=forked_child, PIPE=subprocess.PIPE)
+        monkeypatch.setattr("graphpod_runtime.bench.process.subprocess", popen)
+
+
+@pytest.mark.usefixtures("children")
 def test_a_run_measures_every_size_of_every_variant(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

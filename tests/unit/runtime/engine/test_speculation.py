@@ -68,15 +68,23 @@ def both(
     return plain, answers(runner, prompts, **asked), runner
 
 
+def counted(runner: Runner) -> tuple[float, float]:
+    """Drafts so far, and those of them that were right."""
+    return (
+        runner.counters.value("graphpod_speculation_proposed_tokens_total", method="Ngram"),
+        runner.counters.value("graphpod_speculation_accepted_tokens_total", method="Ngram"),
+    )
+
+
 @pytest.mark.parametrize("kind", SAMPLINGS)
 @pytest.mark.parametrize("policies", POLICIES)
 def test_texts_are_those_without_drafts(
-    undrafted: Start, started: Start, policies: tuple[Policy, Policy], kind: str
+    undrafted: Start, drafting: Start, policies: tuple[Policy, Policy], kind: str
 ) -> None:
-    plain, drafted, runner = both(undrafted, started, policies, random_prompts(8), 40, SAMPLINGS[kind])
+    before = counted(drafting(*policies, **NGRAM))
+    plain, drafted, runner = both(undrafted, drafting, policies, random_prompts(8), 40, SAMPLINGS[kind])
     assert texts(drafted) == texts(plain)
-    proposed = runner.counters.value("graphpod_speculation_proposed_tokens_total", method="Ngram")
-    accepted = runner.counters.value("graphpod_speculation_accepted_tokens_total", method="Ngram")
+    proposed, accepted = (now - then for now, then in zip(counted(runner), before, strict=True))
     assert 0.3 * proposed < accepted < proposed
     fallbacks = runner.counters.value("graphpod_graph_fallbacks_total", phase=Phase.Decode)
     assert (fallbacks == 0) is (policies[1] is not Policy.Disabled)
@@ -84,8 +92,8 @@ def test_texts_are_those_without_drafts(
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
-def test_any_number_of_requests(undrafted: Start, started: Start, count: int) -> None:
-    plain, drafted, _ = both(undrafted, started, POLICIES[1], random_prompts(count, seed=count), 25, Sampling())
+def test_any_number_of_requests(undrafted: Start, drafting: Start, count: int) -> None:
+    plain, drafted, _ = both(undrafted, drafting, POLICIES[1], random_prompts(count, seed=count), 25, Sampling())
     assert texts(drafted) == texts(plain)
 
 
@@ -98,9 +106,9 @@ def test_any_number_of_drafts(undrafted: Start, started: Start, steps: int) -> N
     assert texts(answers(runner, prompts, 30, ignore_eos=True)) == texts(plain)
 
 
-def test_log_probabilities_are_those_without_drafts(undrafted: Start, started: Start) -> None:
+def test_log_probabilities_are_those_without_drafts(undrafted: Start, drafting: Start) -> None:
     wants = LogprobRequest(answer=3, prompt=1)
-    plain, drafted, _ = both(undrafted, started, POLICIES[1], random_prompts(6), 30, Sampling(), wants=wants)
+    plain, drafted, _ = both(undrafted, drafting, POLICIES[1], random_prompts(6), 30, Sampling(), wants=wants)
     assert texts(drafted) == texts(plain)
     for one, other in zip(plain, drafted, strict=True):
         assert [logprob.token for logprob in other.logprobs] == list(one.tokens)

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, Policy, ServingConfig
-from tests.forked import Forked
+from graphpod_runtime import cli
+from tests.forked import Forked, Streams, forked
 
-from .front_forks import front_forks
+from .front_forks import front_forks, prepare_engine
 
 WAIT_SECONDS = 60.0
 
@@ -170,6 +171,20 @@ def launch(folder: Path, command: list[str], **environment: str) -> Front:
             command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | {"POD_UID": "uid-1"} | environment
         )
     return listening(process, folder)
+
+
+def launch_fork(folder: Path, words: Sequence[str], **environment: str) -> Front:
+    """`launch` of `graphpod-engine` with these words, without its imports: this process has done the engine's."""
+    log = folder / "front.log"
+    with log.open("wb") as output, Path(os.devnull).open() as nothing:
+        streams = Streams(nothing.fileno(), output.fileno(), output.fileno())
+        process = forked(lambda: _serve(words), os.environ | {"POD_UID": "uid-1"} | environment, streams)
+    return listening(process, folder)
+
+
+def _serve(words: Sequence[str]) -> int:
+    prepare_engine()
+    return cli.main(words)
 
 
 def listening(process: subprocess.Popen[bytes] | Forked, folder: Path) -> Front:

@@ -14,9 +14,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.forked import Forked, adopting_orphans
+
+if TYPE_CHECKING:
+    from graphpod_runtime.engine.process import MakeRunner
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -78,10 +81,9 @@ class EngineFork:
         self._ended.set_result(self._forked.wait())
 
 
-def _prepare_engine() -> None:
+def prepare_engine(make_runner: "MakeRunner | None" = None) -> None:
     """Forks what will fork the engine: later this process has threads and sockets, which an engine must not share."""
     from graphpod_runtime.engine import process
-    from tests.unit.runtime.front import scripted_engine, scripted_front
 
     orders, ordering = os.pipe()
     saying, said = os.pipe()
@@ -102,7 +104,7 @@ def _prepare_engine() -> None:
 
         async def started(*command: str, start_new_session: bool, **_: Any) -> EngineFork:
             assert start_new_session
-            return EngineFork(forked(command[len(scripted_front.ENGINE) :]))  # its pipe ends with this process
+            return EngineFork(forked(command[command.index("--config") :]))  # its pipe ends with this process
 
         asyncio.create_subprocess_exec = started  # type: ignore[assignment]
         return
@@ -121,7 +123,7 @@ def _prepare_engine() -> None:
     os.close(stdin)
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    sys.exit(process.main(json.loads(words), make_runner=scripted_engine.ScriptedRunner))
+    sys.exit(process.main(json.loads(words), make_runner=make_runner))
 
 
 def _serve() -> None:
@@ -163,7 +165,9 @@ def _become(order: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.argv[1:] = order["arguments"]
-    _prepare_engine()
+    from tests.unit.runtime.front.scripted_engine import ScriptedRunner
+
+    prepare_engine(ScriptedRunner)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +12,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from graphpod_policy import ExitCode
 from graphpod_policy.metrics import MOST_SERIES, Process
+from graphpod_runtime.cli import main
 
-from .conftest import Front, byte_tokenizer, launch, write_model
+from .conftest import Front, byte_tokenizer, launch, launch_fork, write_model
 from .test_attacks import AT_ONCE, all_at_once, documented
 
 PROMPTS = ["The capital of France is", "日本語", "a", "one two three four five six seven eight nine ten eleven"]
@@ -50,7 +50,8 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LlamaForCausa
 @pytest.fixture(scope="module")
 def pod(llama: tuple[Path, LlamaForCausalLM], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     """The command as a user types it."""
-    front = serve(llama[0], tmp_path_factory.mktemp("pod"))
+    folder = tmp_path_factory.mktemp("pod")
+    front = launch(folder, [sys.executable, "-m", "graphpod_runtime.cli", *words(llama[0], folder)])
     front.eventually("ready", lambda: "ready: tiny" in front.log.read_text())
     yield front
     front.process.terminate()
@@ -58,10 +59,14 @@ def pod(llama: tuple[Path, LlamaForCausalLM], tmp_path_factory: pytest.TempPathF
 
 
 def serve(model: Path, folder: Path, **environment: str) -> Front:
+    """A pod in a fork."""
+    return launch_fork(folder, words(model, folder), **environment)
+
+
+def words(model: Path, folder: Path) -> list[str]:
     """`graphpod-engine serve --model`, on free ports."""
     words = ("serve", "--model", str(model), "--name", "tiny", "--host", "127.0.0.1", "--max-model-len", "128")
-    ports = ("--http-port", "0", "--admin-port", "0", "--termination-log", str(folder / "termination-log"))
-    return launch(folder, [sys.executable, "-m", "graphpod_runtime.cli", *words, *ports], **environment)
+    return [*words, "--http-port", "0", "--admin-port", "0", "--termination-log", str(folder / "termination-log")]
 
 
 def test_the_answers_are_those_of_transformers(pod: Front, llama: tuple[Path, LlamaForCausalLM]) -> None:
@@ -140,12 +145,12 @@ def test_every_row_of_the_table_has_a_series_after_a_run(pod: Front) -> None:
         if (f"{row.name}_count" if row.kind is Kind.Histogram else row.name) not in names
     ]
     tiers = ("graphpod_host_cache_", "graphpod_prefix_cache_tier_")
-    sleep = ("graphpod_asleep", "graphpod_sleep_freed_bytes", "graphpod_sleep_transition_duration_seconds")
+    sleep = ("graphpod_asleep", "graphpod_sleep_")
     features = ("graphpod_speculation_", "graphpod_rank_", "graphpod_expert_rows_total", *tiers, *sleep)
     elsewhere = [name for name in missing if not name.startswith(features)]
     assert elsewhere == ["graphpod_trace_spans_total"], "there only where requests are traced: test_tracing.py"
-    assert len(missing) == 24, (
-        "six where an engine drafts: test_speculation.py, eleven with a host tier, three of ranks, three of weights "
+    assert len(missing) == 25, (
+        "six where an engine drafts: test_speculation.py, eleven with a host tier, three of ranks, four of weights "
         "that leave the device: test_slumber.py"
     )
 
@@ -271,14 +276,12 @@ def test_sigterm_while_the_engine_loads_ends_the_pod_at_once(
     assert "ready" not in front.log.read_text()
 
 
-def test_generate_without_a_server_says_the_same(llama: tuple[Path, LlamaForCausalLM]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "graphpod_runtime.cli", "generate", "--model", str(llama[0]),
-         "--prompt", PROMPTS[0], "--max-tokens", "20", "--dtype", "float32", "--json"],
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert greedy(llama[1], PROMPTS[0], 20) == json.loads(done.stdout)["answers"][0]["text"]
+def test_generate_without_a_server_says_the_same(
+    llama: tuple[Path, LlamaForCausalLM], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--prompt", PROMPTS[0], "--max-tokens", "20", "--dtype", "float32", "--json"]
+    assert main(["generate", "--model", str(llama[0]), *asked]) == 0
+    assert greedy(llama[1], PROMPTS[0], 20) == json.loads(capsys.readouterr().out)["answers"][0]["text"]
 
 
 def text(pod: Front, **fields: object) -> list[str]:

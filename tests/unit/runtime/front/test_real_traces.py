@@ -1,6 +1,5 @@
-"""Spans of a pod with a model: `graphpod-engine serve`, a real engine process and its graphs."""
+"""Spans of a pod with a model: `graphpod-engine serve` in a fork, a real engine process and its graphs."""
 
-import sys
 import time
 from collections.abc import Iterator
 
@@ -10,7 +9,7 @@ import pytest
 from graphpod_policy import ExitCode
 from stubs.collector import Collector
 
-from .conftest import Front, launch
+from .conftest import Front, launch_fork
 from .test_real_engine import write_llama
 
 TRACEPARENT = "00-{}-00f067aa0ba902b7-01"
@@ -24,10 +23,9 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Front, Co
     write_llama(model)
     words = ("serve", "--model", str(model), "--name", "tiny", "--host", "127.0.0.1", "--max-model-len", "128")
     ports = ("--http-port", "0", "--admin-port", "0", "--termination-log", str(folder / "termination-log"))
-    command = [sys.executable, "-m", "graphpod_runtime.cli", *words, *ports, "--max-batch", "2"]
     with Collector() as collector:
         about = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_SERVICE_NAME": "chosen"}
-        front = launch(folder, command, **about)
+        front = launch_fork(folder, [*words, *ports, "--max-batch", "2"], **about)
         front.eventually("ready", lambda: "ready: tiny" in front.log.read_text())
         yield front, collector
         front.process.terminate()

@@ -1,5 +1,5 @@
-"""A process that has imported the engine once, and forks all ranks of an engine for each order: real ranks over gloo,
-without the seconds of their imports.
+"""A fork of this process, which has imported the engine, that forks all ranks of an engine for each order: real ranks
+over gloo, without the seconds of their imports.
 
 A line in is an order, a line out what the engine has answered.
 """
@@ -7,7 +7,6 @@ A line in is an order, a line out what the engine has answered.
 import gc
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,11 +18,11 @@ from typing import Any, NoReturn
 import msgspec
 
 from graphpod_policy import EngineConfig, Phase
+from tests.forked import Program
 from tests.unit.runtime.ranks.asking import Ask, Told, recorded_drafts, tell
 
 WAITING_SECONDS = 5.0
 """Beats of a heart are a second apart."""
-ROOT = Path(__file__).resolve().parents[4]
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -94,14 +93,12 @@ class Answer(msgspec.Struct, frozen=True):
 class RankForks:
     """Engines of several ranks, one after the other."""
 
-    def __init__(self, forking: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, forking: Program) -> None:
         self._forking = forking
 
     def answer(self, config: EngineConfig, *asks: Ask, **more: Any) -> Answer:
         """Of an engine that ends with it."""
-        assert self._forking.stdin is not None
-        assert self._forking.stdout is not None
-        self._forking.stdin.write(msgspec.json.encode(Order(config.canonical(), list(asks), **more)) + b"\n")
+        self._forking.stdin.write(msgspec.json.encode(Order(config.canonical(), list(asks), **more)).decode() + "\n")
         self._forking.stdin.flush()
         return msgspec.json.decode(self._forking.stdout.readline(), type=Answer)
 
@@ -109,12 +106,9 @@ class RankForks:
 @contextmanager
 def rank_forks() -> Iterator[RankForks]:
     """For the tests of a module."""
-    command = [sys.executable, "-m", "tests.unit.runtime.ranks.rank_forks"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT) as forking:
-        yield RankForks(forking)
-        assert forking.stdin is not None
-        forking.stdin.close()  # its end
+    forking = Program(main, os.environ | {"OMP_NUM_THREADS": "1"})
+    yield RankForks(forking)
+    forking.close()
 
 
 class Forked:
@@ -304,16 +298,14 @@ def _answered(writing: int, answer: Answer) -> None:
     os.write(writing, msgspec.json.encode(answer))
 
 
-def main() -> None:
+def main() -> int:
     """Forks until its input ends."""
     import tempfile
 
-    import torch
-    import torch._dynamo  # for traces of Piecewise
+    import torch._dynamo  # noqa: F401 - for traces of Piecewise
 
     from graphpod_runtime.engine.ranks import leading, start  # noqa: F401 - with all that forks need
 
-    torch.set_num_threads(1)
     gc.freeze()  # or each fork walks all of torch as it ends, which copies it
     for line in sys.stdin.buffer:
         order = msgspec.json.decode(line, type=Order)
@@ -330,7 +322,4 @@ def main() -> None:
         os.wait()
         sys.stdout.buffer.write((answer or b'{"failure": "the first rank has ended"}') + b"\n")
         sys.stdout.buffer.flush()
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -13,13 +13,20 @@ from demo.weights import model_folder
 from graphpod_policy import ExitCode
 from tests.unit.house.pages import Page
 
-from ..conftest import Front, launch
+from ..conftest import Front, launch_fork
 from ..page_code import ADDRESS, run_blocks
 
 DOCS = Path(__file__).parents[5] / "docs"
 PAGE = Page(DOCS / "how-to/tools.md")
-OTHERS = [Page(DOCS / name) for name in ("how-to/structured-output.md", "how-to/embeddings.md", "reference/http.md")]
-"""Pages whose commands and programs need real weights to show what they say, too."""
+OTHERS = [
+    pytest.param(Page(DOCS / name), marks=marks, id=name)
+    for name, marks in {
+        "how-to/structured-output.md": pytest.mark.slow,
+        "how-to/embeddings.md": (),
+        "reference/http.md": pytest.mark.slow,
+    }.items()
+]
+"""Pages whose commands and programs need real weights to show what they say, too. `make samples` has all."""
 
 PARAMETERS = {
     "type": "object",
@@ -33,16 +40,18 @@ TOOLS = [
     {"type": "function", "function": {"name": "now", "description": "The time."}},
 ]
 ADD = {"type": "function", "function": {"name": "add"}}
+ASKED = [("required", "tool_calls", True), (ADD, "stop", False), ("required", "tool_calls", False), (ADD, "stop", True)]
+"""Which call is wanted, how the answer ends, whether it is streamed: `make test` has each word once."""
 
 
 @pytest.fixture(scope="module")
 def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
-    """The command as a user types it, on the weights of the demo."""
+    """`graphpod-engine serve` in a fork, on the weights of the demo."""
     folder = tmp_path_factory.mktemp("smollm2")
     words = ("serve", "--model", str(model_folder()), "--name", "smollm2", "--host", "127.0.0.1")
     ports = ("--http-port", "0", "--admin-port", "0", "--termination-log", str(folder / "termination-log"))
     plain = ("--prefill", "Disabled", "--decode", "Disabled")
-    front = launch(folder, [sys.executable, "-m", "graphpod_runtime.cli", *words, *ports, *plain])
+    front = launch_fork(folder, [*words, *ports, *plain])
     front.eventually("ready", lambda: "ready: smollm2" in front.log.read_text())
     yield front
     front.process.terminate()
@@ -68,9 +77,11 @@ def turn_of(stream: Any) -> tuple[dict[str, Any], str | None]:
     return turn | ({"tool_calls": calls} if calls else {}), finish
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize(("choice", "ended"), [("required", "tool_calls"), (ADD, "stop")], ids=["required", "named"])
-def test_an_agent_calls_and_goes_on_with_the_answer(smollm2: Front, streamed: bool, choice: Any, ended: str) -> None:
+@pytest.mark.parametrize(
+    ("choice", "ended", "streamed"),
+    [pytest.param(*one, marks=() if one in ASKED[:2] else pytest.mark.slow) for one in ASKED],
+)
+def test_an_agent_calls_and_goes_on_with_the_answer(smollm2: Front, choice: Any, ended: str, streamed: bool) -> None:
     client = smollm2.client()
 
     def ask(**more: Any) -> tuple[dict[str, Any], str | None]:
@@ -121,7 +132,7 @@ def test_with_structured_output_a_turn_is_the_answer_or_calls(smollm2: Front) ->
             messages=[{"role": "user", "content": "What is 2 plus 3?"}],
             tools=TOOLS,  # type: ignore[arg-type]
             response_format={"type": "json_schema", "json_schema": {"name": "sum", "schema": schema}},
-            max_tokens=40,
+            max_tokens=20,
             seed=seed,
         )
         message = said.choices[0].message
@@ -135,7 +146,7 @@ def test_several_calls_may_be_forced(smollm2: Front) -> None:
         messages=messages,
         tools=TOOLS,
         tool_choice="required",
-        max_tokens=120,
+        max_tokens=60,
         temperature=0,  # type: ignore[arg-type]
     )
     calls: Any = said.choices[0].message.tool_calls
@@ -153,7 +164,7 @@ def test_the_pages_code_runs_in_its_order(smollm2: Front) -> None:
     assert names["second"].choices[0].message.content
 
 
-@pytest.mark.parametrize("page", OTHERS, ids=str)
+@pytest.mark.parametrize("page", OTHERS)
 def test_the_code_of_other_pages_runs(smollm2: Front, page: Page) -> None:
     commands = [block.text for block in page.blocks if not block.language and "curl " in block.text]
     program = "\n".join(block.text for block in page.blocks if block.language == "python")
