@@ -85,6 +85,7 @@ def test_a_run_measures_every_size_of_every_variant(
     ]
 
 
+@pytest.mark.usefixtures("children")
 def test_a_folder_without_a_model_is_told_before_anything_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

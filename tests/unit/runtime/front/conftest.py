@@ -5,10 +5,10 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx2
 import openai
@@ -174,17 +174,21 @@ def launch(folder: Path, command: list[str], **environment: str) -> Front:
 
 
 def launch_fork(folder: Path, words: Sequence[str], **environment: str) -> Front:
-    """`launch` of `graphpod-engine` with these words, without its imports: this process has done the engine's."""
-    log = folder / "front.log"
-    with log.open("wb") as output, Path(os.devnull).open() as nothing:
-        streams = Streams(nothing.fileno(), output.fileno(), output.fileno())
-        process = forked(lambda: _serve(words), os.environ | {"POD_UID": "uid-1"} | environment, streams)
+    """`launch` of `graphpod-engine` with these words, as `engine_fork`."""
+    with (folder / "front.log").open("wb") as log:
+        process = engine_fork(words, os.environ | {"POD_UID": "uid-1"} | environment, log)
     return listening(process, folder)
 
 
-def _serve(words: Sequence[str]) -> int:
-    prepare_engine()
-    return cli.main(words)
+def engine_fork(words: Sequence[str], environment: Mapping[str, str], log: IO[Any]) -> Forked:
+    """`graphpod-engine` with these words, front and engine as forks of this process, which has done their imports."""
+
+    def program() -> int:
+        prepare_engine()
+        return cli.main(words)
+
+    with Path(os.devnull).open() as nothing:
+        return forked(program, environment, Streams(nothing.fileno(), log.fileno(), log.fileno()))
 
 
 def listening(process: subprocess.Popen[bytes] | Forked, folder: Path) -> Front:

@@ -1,12 +1,21 @@
 """`bench serve --model`: our own engine and front, started for the run; a tiny random model on the CPU."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO
 
 import pytest
 
+from graphpod_runtime import cli
 from graphpod_runtime.bench.serve import command
+from graphpod_runtime.bench.serve.drive import own_engine
 from graphpod_runtime.bench.serve.figures.report import read
 from graphpod_runtime.cli import main
+from tests.forked import Forked
+from tests.unit.runtime.front.conftest import engine_fork
 from tests.unit.runtime.front.test_real_engine import write_llama
 
 ROWS = """
@@ -47,6 +56,20 @@ def test_a_suite_runs_against_our_own_engine(tiny: Path, tmp_path: Path) -> None
         assert seen.without_usage == 0
 
 
+@pytest.fixture
+def without_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that ends at once need not import torch first."""
+
+    def popen(command: list[str], *, stdout: IO[str], stderr: int) -> Forked:
+        assert command[:3] == [sys.executable, "-m", cli.__name__]
+        assert stderr == subprocess.STDOUT
+        return engine_fork(command[3:], os.environ, stdout)
+
+    with_forks = SimpleNamespace(Popen=popen, STDOUT=subprocess.STDOUT, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr(own_engine, "subprocess", with_forks)
+
+
+@pytest.mark.usefixtures("without_imports")
 def test_an_engine_that_cannot_start_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
