@@ -19,12 +19,8 @@ from ..page_code import ADDRESS, run_blocks
 DOCS = Path(__file__).parents[5] / "docs"
 PAGE = Page(DOCS / "how-to/tools.md")
 OTHERS = [
-    pytest.param(Page(DOCS / name), marks=marks, id=name)
-    for name, marks in {
-        "how-to/structured-output.md": pytest.mark.slow,
-        "how-to/embeddings.md": (),
-        "reference/http.md": pytest.mark.slow,
-    }.items()
+    pytest.param(Page(DOCS / name), marks=() if "embeddings" in name else pytest.mark.slow, id=name)
+    for name in ("how-to/structured-output.md", "how-to/embeddings.md", "reference/http.md")
 ]
 """Pages whose commands and programs need real weights to show what they say, too. `make samples` has all."""
 
