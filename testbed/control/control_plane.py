@@ -24,7 +24,7 @@ AUDIT_POLICY = {
 
 NO_ENDPOINTS = ["--controllers=*,-endpoints-controller"]
 """Flags of a controller manager whose cluster has no kubelets. A twentieth of the requests of its tests would write
-Endpoints, which nobody reads since there are EndpointSlices."""
+Endpoints, which no client reads since there are EndpointSlices."""
 
 
 @dataclass(frozen=True)
