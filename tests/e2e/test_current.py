@@ -16,7 +16,7 @@ from demo.chart import NAMESPACE as SYSTEM
 from demo.chart import RELEASE
 from demo.images import provide
 from demo.local import Testbed
-from demo.service import EXAMPLE, NAME, NAMESPACE
+from demo.service import EXAMPLE, NAMESPACE
 from testbed import Cluster
 from tests.crd import drop_crd
 
@@ -82,8 +82,8 @@ def test_the_next_run_goes_on_from_there_to_an_answer(theirs: Cluster) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_field_of_somebody_s_all_graphs_of_the_example_are_captured(theirs: Cluster) -> None:
-    theirs.kubectl("delete", "gisvc", NAME, "-n", NAMESPACE, "--ignore-not-found", "--wait", timeout=60)
+def test_from_nothing_all_graphs_of_the_example_are_captured(theirs: Cluster) -> None:
+    make(theirs, "demo-down")
     done = make(theirs, "demo", f"IMAGES={PREFIX}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "answer: The capital of France is Paris." in done.stdout
