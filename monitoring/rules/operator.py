@@ -24,10 +24,12 @@ ALERTS = (
         "GraphpodServiceNotReady",
         Severity.Warning,
         "15m",
-        f'{by(("namespace", "ready"))} (\n  graphpod_operator_inferenceservices{{ready!="True"}} {LEADS}\n) > 0',
-        ("namespace", "ready"),
-        "{{ $value }} InferenceServices have Ready={{ $labels.ready }}.",
-        "Services do not serve as their spec says. A service that is suspended or starts for a long time counts, too.",
+        f"{by(('namespace',))} (\n"
+        f'  graphpod_operator_service_phases{{phase!~"Ready|Degraded|Sleeping"}} {LEADS}\n) > 0',
+        ("namespace",),
+        "{{ $value }} InferenceServices are not Ready.",
+        "Services do not serve as their spec says. A service that is suspended or starts for a long time counts, too; "
+        "one that sleeps by its annotation does not.",
         ("kubectl get gisvc --all-namespaces -o wide | grep -v ' True '",),
         "Run kubectl describe gisvc for a service of the list, and follow docs/troubleshooting.md by its "
         "symptom. Silence the "

@@ -34,10 +34,8 @@ class RecoverySought:
 
 @dataclass(frozen=True, slots=True)
 class WeightsOrdered:
-    """An order to the container of a pod: what, when, how often in a row, and why it did not arrive."""
+    """An order to the container of a pod: when, how often in a row, and why it did not arrive."""
 
-    what: tuple[str, str]
-    """The command and the revision."""
     at: float
     times: int = 1
     failure: str = ""
@@ -69,8 +67,8 @@ class ServiceMemory:
     """That was looked at last."""
     generation_seen: float | None = None
     """When it was looked at first, until the service is Ready; None, too, where an earlier operator had seen it."""
-    ordered: dict[str, WeightsOrdered] = field(default_factory=dict)
-    """The last order about its weights that each container got."""
+    ordered: dict[str, dict[tuple[str, str], WeightsOrdered]] = field(default_factory=dict)
+    """The orders about its weights, by command and revision, that each container got since it last obeyed one."""
     status_written: float = float("-inf")
     """When its status was written last."""
     status_said: tuple[str, str] | None = None

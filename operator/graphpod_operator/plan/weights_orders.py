@@ -16,6 +16,8 @@ AWAKE, ASLEEP, FALLING_ASLEEP, WAKING, RELOADING = "Awake", "Asleep", "FallingAs
 STANDING = (AWAKE, ASLEEP)
 """Where weights stay; in any other state they are on their way."""
 SLEEP_VALUES = ("true", "false")
+SPREAD = ("tensor", "pipeline", "nodes")
+"""Of spec.parallelism, what gives an engine several ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,32 +86,44 @@ class Order:
 
 def wish(found: Service) -> Wish:
     """What the annotations of a service ask for, whose spec is valid."""
-    engine = found.spec.get("engine") or {}
     return Wish(
         asleep=found.sleep not in (None, "false"),
         revision=found.reload,
-        not_asleep=_not_asleep(found.sleep, engine),
-        not_reloaded=_not_reloaded(found.reload, engine, str(found.spec["model"]["uri"])),
+        not_asleep=_not_asleep(found.sleep, found.spec),
+        not_reloaded=_not_reloaded(found.reload, found.spec),
     )
 
 
-def _not_asleep(value: str | None, engine: Mapping[str, Any]) -> str:
+def _not_asleep(value: str | None, spec: Mapping[str, Any]) -> str:
+    engine = spec.get("engine") or {}
     if value not in (None, *SLEEP_VALUES):
         return f'{SLEEP_ANNOTATION} is {value[:32]!r}; set it to "true", or remove it'
     if not engine.get("sleep"):
+        if (field := _never(spec)) is not None:
+            return f"sleep with {field} is not built in this version; suspend the service instead"
         return "spec.engine.sleep is not true; set it, which restarts the pods once"
     return _closed(engine, Command.Sleep)
 
 
-def _not_reloaded(value: str | None, engine: Mapping[str, Any], uri: str) -> str:
+def _not_reloaded(value: str | None, spec: Mapping[str, Any]) -> str:
+    engine, uri = spec.get("engine") or {}, str(spec["model"]["uri"])
     if value is not None and not (0 < len(value) <= ANNOTATION_MAX and value.isprintable()):
         return f"{RELOAD_ANNOTATION} is not 1 to {ANNOTATION_MAX} printable characters; set another value"
     if not uri.startswith("pvc://"):
         scheme = uri.partition("://")[0][:16]
         return f"each revision of {scheme}:// has a folder of its own; name the new one in spec.model.uri: pods restart"
     if not engine.get("reload"):
+        if (field := _never(spec)) is not None:
+            return f"new weights in place with {field} are not built in this version; restart the pods to serve them"
         return "spec.engine.reload is not true; set it: the restart reads the new weights"
     return _closed(engine, Command.Reload)
+
+
+def _never(spec: Mapping[str, Any]) -> str | None:
+    """What of a spec, that does not ask for it, goes with neither sleep nor new weights: `can_start` refuses both."""
+    spread = ((name, count) for name, count in (spec.get("parallelism") or {}).items() if name in SPREAD and count > 1)
+    several = " and ".join(f"spec.parallelism.{name} {count}" for name, count in spread)
+    return several or ("spec.model.stream" if spec["model"].get("stream") else None)
 
 
 def _closed(engine: Mapping[str, Any], command: Command) -> str:
@@ -122,18 +136,21 @@ def _closed(engine: Mapping[str, Any], command: Command) -> str:
     )
 
 
-def orders(wanted: Wish, pods: Sequence[PodWeights], asked: int, settled: bool) -> tuple[Order, ...]:
-    """What to send now to these pods, of `asked` that the service is to have.
+def orders(
+    wanted: Wish, pods: Sequence[PodWeights], asked: int, settled: bool, earlier: Sequence[PodWeights] = ()
+) -> tuple[Order, ...]:
+    """What to send now to these pods, of `asked` that the service is to have, and to those of an `earlier` form.
 
     `settled`: the Deployment has finished its rollout. A pod that sleeps before that counts as unavailable, and would
     hold up the rollout until its deadline. So would one that reloads. A pod whose weights are on their way is left
-    alone, except that one that falls asleep can be woken.
+    alone, except that one that falls asleep can be woken. So can those of an earlier form: they serve until the rollout
+    replaces them, which may not come to an end.
     """
     if wanted.sleeps:
         due = [one for one in pods if one.state == AWAKE or (one.state == ASLEEP and one.idle)]
         return tuple(Order(one.uid, Command.Sleep) for one in due) if settled else ()
     reload = _reload(wanted, pods, asked, settled)
-    wakes = (Order(one.uid, Command.Wake) for one in pods if one.commanded)
+    wakes = (Order(one.uid, Command.Wake) for one in (*pods, *earlier) if one.commanded)
     return (*(one for one in wakes if reload is None or one.uid != reload.uid), *((reload,) if reload else ()))
 
 

@@ -46,6 +46,12 @@ def current_pods(desired: Desired, seen: Observed) -> tuple[Pod, ...]:
     )
 
 
+def earlier_pods(desired: Desired, seen: Observed) -> tuple[Pod, ...]:
+    """Pods of another configuration or form, which the rollout has not replaced yet."""
+    current = {pod.uid for pod in current_pods(desired, seen)}
+    return tuple(pod for pod in seen.pods if pod.uid not in current and not pod.deleting and pod.gone is None)
+
+
 def failed_pods(desired: Desired, seen: Observed) -> tuple[Pod, ...]:
     """The current pods, and those of groups that go because one of them has ended: a while later nothing shows why."""
     planned = desired.config_hash, desired.template
@@ -313,8 +319,9 @@ def pods_asked(desired: Desired, seen: Observed) -> int:
 
 def orders_due(found: Service, desired: Desired, seen: Observed) -> tuple[Order, ...]:
     """What the annotations about weights want of the pods by what these report. Some of it may have been sent."""
-    weights = weights_of(current_pods(desired, seen), seen)
-    return orders(wish(found), weights, pods_asked(desired, seen), is_settled(desired, seen))
+    wanted, weights = wish(found), weights_of(current_pods(desired, seen), seen)
+    earlier = weights_of(earlier_pods(desired, seen), seen)
+    return orders(wanted, weights, pods_asked(desired, seen), is_settled(desired, seen), earlier)
 
 
 def find_available(seen: Observed) -> Finding:

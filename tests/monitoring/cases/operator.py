@@ -16,6 +16,11 @@ def services(labels: str, ready: str, count: int) -> dict[str, str]:
     return {series: f"{count}x60"}
 
 
+def phases(labels: str, **counts: int) -> dict[str, str]:
+    name = f"graphpod_operator_service_phases{{{labels}"
+    return {f'{name},phase="{phase}",available="True"}}': f"{count}x60" for phase, count in counts.items()}
+
+
 def reconciles(labels: str, well: int, wrong: int) -> dict[str, str]:
     name = f'controller_runtime_reconcile_total{{{labels},controller="inferenceservice"'
     return {
@@ -52,12 +57,18 @@ OF_KIND = {"namespace": "graphpod-system", "kind": "Deployment"}
 # fmt: off
 OPERATOR = (
     Case(
-        "GraphpodServiceNotReady", "both replicas count the same two",
-        {**leader(), **services(ACTIVE, "False", 2), **services(STANDBY, "False", 2), **services(ACTIVE, "True", 5)},
+        "GraphpodServiceNotReady", "both replicas count the same three",
+        {
+            **leader(),
+            **phases(ACTIVE, Starting=2, Refused=1, Ready=5), **phases(STANDBY, Starting=2, Refused=1, Ready=5),
+        },
         30,
-        Fired({"namespace": "graphpod-system", "ready": "False"}, "2 InferenceServices have Ready=False."),
+        Fired({"namespace": "graphpod-system"}, "3 InferenceServices are not Ready."),
     ),
-    Case("GraphpodServiceNotReady", "all are", {**leader(), **services(ACTIVE, "True", 5)}, 30),
+    Case(
+        "GraphpodServiceNotReady", "all are, or sleep",
+        {**leader(), **phases(ACTIVE, Ready=5, Degraded=1, Sleeping=2)}, 30,
+    ),
     Case(
         "GraphpodReconcileErrors", "one of five", {**leader(), **reconciles(ACTIVE, 8, 2)}, 40,
         Fired(OF_OPERATOR, "20% of the reconciles of graphpod-system/one fail."),

@@ -1,6 +1,7 @@
 """The annotations graphpod.dev/sleep and graphpod.dev/reload, from the edit to orders, status and events, over pods in
 memory that obey as an engine does."""
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -10,7 +11,7 @@ from graphpod_operator.cache.pod import Pod
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.observe.warmup_poller import Unreachable
 from tests.unit.operator.objects import NAMESPACE, inference_service, planned, pod, report
-from tests.unit.operator.world import Ports, World
+from tests.unit.operator.world import KEY, Ports, World
 
 AWAKE = {"state": "Awake", "idle": False, "freedBytes": 0, "modelRevision": "", "refused": None, "problem": None}
 GIB = 1 << 30
@@ -40,7 +41,8 @@ class Engines(Ports):
     def obey(self, name: str, command: str, revision: str = "") -> None:
         refused = revision or None
         if (problem := self.problems.get((name, command))) is not None:
-            before = "Awake" if command != "wake" else "Asleep"
+            stays = command == "wake" or self.reports[name]["sleep"]["state"] == "Asleep"
+            before = "Asleep" if stays else "Awake"
             self.say(name, state=before, problem=problem, refused=refused)
             return
         done = {"state": "Asleep", "freedBytes": GIB} if command == "sleep" else {"state": "Awake"}
@@ -226,6 +228,58 @@ async def test_a_pod_that_cannot_sleep_serves_on_and_is_asked_less_and_less_ofte
         world.clock.now += 60.0
         await world.reconcile()
     assert 8 <= len(world.orders()) <= 13  # 10 s, 20 s … 10 min
+
+
+async def test_a_pod_that_could_not_sleep_for_weeks_is_asked_still() -> None:
+    world = await Fleet("a").started()
+    world.engines.problems["a", "sleep"] = "the host has too little free memory for a copy of the weights"
+    await world.annotate(sleep="true")
+    found = world.store.service(KEY)
+    assert found is not None
+    ordered = world.reconciler._memories.of(found).ordered["containerd://1"]
+    ordered["sleep", ""] = replace(ordered["sleep", ""], times=5000)
+    await world.settle(700.0)
+    assert world.orders() == ["a /sleep?wait=0"] * 4
+    assert world.condition("Asleep") == ("False", "SleepRefused")
+
+
+async def test_a_pod_that_neither_wakes_nor_takes_the_new_weights_is_asked_for_both_less_and_less_often() -> None:
+    world = await Fleet("a", annotations={"graphpod.dev/sleep": "true"}).started()
+    world.orders()
+    world.engines.problems["a", "wake"] = "the weights were replaced meanwhile; POST /reload reads new ones"
+    world.engines.problems["a", "reload"] = "3 of 120 tensors are missing"
+    await world.annotate(sleep=None, reload="v2")
+    for _ in range(120):
+        world.clock.now += 5.0
+        await world.reconcile()
+    orders = world.orders()
+    assert {order: 5 <= orders.count(order) <= 14 for order in orders} == {
+        "a /wake?wait=0": True,
+        "a /reload?wait=0&revision=v2": True,
+    }
+    world.engines.problems.clear()
+    await world.annotate(reload="v3")
+    await world.settle(700.0)
+    await world.settle()
+    assert world.condition("Ready") == ("True", "Ready")
+
+
+async def test_sleeping_pods_are_woken_while_a_rollout_that_began_meanwhile_is_stuck() -> None:
+    world = await Fleet("a", annotations={"graphpod.dev/sleep": "true"}).started()
+    world.orders()
+    manifest = world.service
+    manifest["spec"]["engine"]["maxModelLen"] = 128
+    manifest["metadata"] |= {"annotations": {}, "generation": 2}
+    world.cluster.put(Resource.InferenceService, manifest)
+    for _ in range(3):
+        await world.relist()
+        await world.reconcile()
+        world.clock.now += 1.0
+    assert world.orders() == ["a /wake?wait=0"]
+    world.kubelet()
+    await world.relist()
+    await world.reconcile()
+    assert world.condition("Available") == ("True", "Serving")
 
 
 async def test_a_pod_that_cannot_wake_says_why_and_is_asked_again() -> None:

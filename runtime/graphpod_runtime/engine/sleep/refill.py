@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,9 @@ OTHER_FILES = (
 """What else of a folder a running engine has read, and does not read again."""
 NOT_OF_THE_MODEL = ("_name_or_path", "transformers_version")
 """Fields of config.json that say where weights come from."""
+SETTLED_NS = 2_000_000_000
+"""A file that was written so shortly before it was read may be written again under the same times: some file systems
+count in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +57,28 @@ class Refill:
     """Of each file of weights that was read last."""
 
     @classmethod
-    def of(cls, folder: Path, model: Model, dtype: torch.dtype) -> "Refill":
-        """That of a model which has just been loaded."""
+    def of(cls, folder: Path, model: Model, dtype: torch.dtype, before: "Files") -> "Refill":
+        """That of a model which has just been loaded, with what was there before that."""
         read = {id(one) for weight in fp8_weights(model.module()) for one in weight.buffers()}
         computed = (one for one in model.module().buffers() if id(one) not in read)
         kept = tuple((one, one.detach().to("cpu", copy=True)) for one in computed)
-        there = _weights_in(folder)
         dtypes = {one.name: one.tensor.dtype for one in _stored(folder, model)} if isinstance(model, Decoder) else {}
-        return cls(folder, model, dtype, files_in(folder), dtypes, kept, there)
+        return cls(folder, model, dtype, before.others, dtypes, kept, before.weights)
 
     @property
     def replaced(self) -> bool:
-        """Whether the folder has other files of weights than those that were read, or none."""
-        there = _weights_in(self.folder)
+        """Whether the folder has other files of weights than those that were read, none, or one that cannot be read."""
+        try:
+            there = _weights_in(self.folder)
+        except ModelInvalid:
+            return True
         return {file: one[:2] for file, one in self.read.items()} != {file: one[:2] for file, one in there.items()}
 
     @property
     def untouched(self) -> bool:
-        """Whether the model's files are those that were read: written, even with the same content, they are others."""
+        """Whether the model's files are those that were read: written, even with the same content, they are others. So
+        are those that were written when they were read, or just before.
+        """
         try:
             return self.read == _weights_in(self.folder) and self.files == files_in(self.folder)
         except ModelInvalid:
@@ -99,7 +108,7 @@ class Refill:
     def write(self, read: OnProgress = ignore_progress) -> None:
         """All weights of the model, whose memory may hold anything. ModelInvalid leaves some of them written."""
         model, shape = self.model, self.model.shape
-        there = _weights_in(self.folder)
+        there = Files.of(self.folder).weights
         self.read.clear()
         self.read.update(there)
         for tensor, copy in self.kept:
@@ -127,7 +136,10 @@ def files_in(folder: Path) -> dict[str, str]:
     found = {CONFIG: _digest(json.dumps(_of_the_model(folder), sort_keys=True).encode())}
     for name in OTHER_FILES:
         if (folder / name).is_file():
-            found[name] = _digest((folder / name).read_bytes())
+            try:
+                found[name] = _digest((folder / name).read_bytes())
+            except OSError as error:
+                raise ModelInvalid(f"{folder / name}: {error.strerror}; copy the model again") from error
     return found
 
 
@@ -137,13 +149,38 @@ class Stamp(NamedTuple):
     size: int
     written: int
     """Nanoseconds. Whoever copies a file may give it the time of another."""
-    changed: int
-    """Nanoseconds; only the kernel sets it. It changes with the file's name and rights, too."""
+    changed: int | None
+    """Nanoseconds; only the kernel sets it. It changes with the file's name and rights, too. None: too new to tell."""
+
+
+class Files(NamedTuple):
+    """What a folder has, just before it is read: what is written during the reading counts as newer."""
+
+    weights: dict[Path, Stamp]
+    others: dict[str, str]
+
+    @classmethod
+    def of(cls, folder: Path) -> "Files":
+        """ModelInvalid where one cannot be read."""
+        settled = time.time_ns() - SETTLED_NS
+        weights = {
+            file: one if one.changed is not None and one.changed < settled else one._replace(changed=None)
+            for file, one in _weights_in(folder).items()
+        }
+        return cls(weights, files_in(folder))
 
 
 def _weights_in(folder: Path) -> dict[Path, Stamp]:
-    found = {file: file.stat() for file in folder.glob("*.safetensors") if file.is_file()}
-    return {file: Stamp(one.st_size, one.st_mtime_ns, one.st_ctime_ns) for file, one in found.items()}
+    try:
+        return {file: _stamp(file) for file in folder.glob("*.safetensors") if file.is_file()}
+    except OSError as error:
+        raise ModelInvalid(f"{error.filename or folder}: {error.strerror}; copy the model again") from error
+
+
+def _stamp(file: Path) -> Stamp:
+    with file.open("rb") as opened:  # NFS asks its server when a file is opened, and else repeats an older answer
+        one = os.fstat(opened.fileno())
+    return Stamp(one.st_size, one.st_mtime_ns, one.st_ctime_ns)
 
 
 def _stored(folder: Path, model: Decoder) -> Iterator[Stored]:

@@ -55,7 +55,7 @@ from graphpod_runtime.engine.forward.sampling.logprobs import of_hidden, rows_at
 from graphpod_runtime.engine.start import fulfilled_duties, kv_sizing
 from graphpod_runtime.engine.start.degrade import DegradingCapture
 from graphpod_runtime.engine.start.device import place_of
-from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, loaded, weights_bytes
+from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, weights_bytes
 from graphpod_runtime.engine.start.drafting.draft_model import DraftStart
 from graphpod_runtime.engine.start.drafting.draft_weights import weights_of
 from graphpod_runtime.engine.start.drafting.scripted_drafts import script
@@ -174,8 +174,8 @@ class Starter:
         place = place_of(asked.features.device, self._ranks, asked.features.ranks_of_node)
         compiles = self._plan.compile is not CompileMode.Nothing
         with imported_beside(place.device) if compiles else nullcontext(), self._stage(StartStage.Load):
-            model = loaded(asked, place, self._read_model, self._alive)
-            sleeping = Sleeping(asked, place, model, self._read_model, self._alive)
+            sleeping = Sleeping(asked, place, self._read_model, self._alive)
+            model = sleeping.model
             self._warn(self._unscaled(model))
             draft_weights = weights_of(asked, place, model, self._read_draft, self._alive)
             if obstacles := tuple(context_too_long(asked, model_facts(model.shape))):

@@ -141,6 +141,31 @@ def test_new_weights_are_refused_by_name(value: str, engine: dict[str, Any], uri
     assert found.reloads == (not why)
 
 
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"parallelism": {"tensor": 2, "pipeline": 1}}, "spec.parallelism.tensor 2"),
+        ({"parallelism": {"tensor": 2, "nodes": 2}}, "spec.parallelism.tensor 2 and spec.parallelism.nodes 2"),
+        ({"model": {"uri": "pvc://weights/model", "stream": True}}, "spec.model.stream"),
+        ({"parallelism": {"tensor": 1}, "model": {"uri": "pvc://weights/model", "stream": False}}, ""),
+    ],
+)
+def test_what_cannot_be_had_at_all_is_not_recommended(changes: dict[str, Any], field: str) -> None:
+    manifest = inference_service(engine={}, **changes)
+    manifest["metadata"]["annotations"] = {"graphpod.dev/sleep": "true", "graphpod.dev/reload": "v2"}
+    found = wish(Service.of(manifest))
+    what = "is not true" if not field else f"with {field} "
+    assert (what in found.not_asleep, what in found.not_reloaded) == (True, True)
+
+
+def test_sleeping_pods_of_an_earlier_form_are_woken_and_get_nothing_else() -> None:
+    """A rollout that began while they slept may not come to an end."""
+    earlier = [one("old", "Asleep"), one("older"), one("idle", "Asleep", idle=True)]
+    found = orders(RELOAD, [one("new", ready=False)], 3, False, earlier)
+    assert found == (Order("old", Command.Wake),)
+    assert orders(SLEEP, [one("new", ready=False)], 3, False, earlier) == ()
+
+
 def test_no_order_carries_a_revision_but_a_reload() -> None:
     (order,) = orders(SLEEP, [one("a", revision="v1")], 1, True)
     assert order == Order("a", Command.Sleep)

@@ -19,8 +19,10 @@ from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.sleep import refill
 from graphpod_runtime.engine.sleep.problems import CannotReload, CannotSleep, CannotWake
 from graphpod_runtime.engine.sleep.sleeper import Sleeper, Source
+from graphpod_runtime.models import loader
 from tests.unit.runtime.conftest import random_prompts, write_family, write_llama
 
 PROMPTS = random_prompts(5)
@@ -116,8 +118,9 @@ def test_an_engine_that_is_not_to_sleep_keeps_its_weights(started: Callable[...,
 
 
 def test_weights_count_as_current_until_a_file_is_written_whatever_time_it_is_given(
-    started: Callable[..., Runner], tmp_path: Path
+    started: Callable[..., Runner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(refill, "SETTLED_NS", 0)
     folder = write_llama(tmp_path / "model")
     runner, newer = started(Policy.Disabled, Policy.Disabled, folder=folder, reload=True), tmp_path / "newer"
     file = folder / "model.safetensors"
@@ -131,6 +134,41 @@ def test_weights_count_as_current_until_a_file_is_written_whatever_time_it_is_gi
     assert sleeper_of(runner).current
     (folder / "tokenizer.json").write_text("{}")
     assert not sleeper_of(runner).current
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_weights_that_were_written_as_they_were_read_do_not_count_as_current(
+    when: str, started: Callable[..., Runner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start during a copy may have read old weights, and a coarse clock shows no difference."""
+    monkeypatch.setattr(refill, "SETTLED_NS", 0 if when == "meanwhile" else 3600 * 10**9)
+    folder, load = write_llama(tmp_path / "model"), loader.load_model
+
+    def copied_meanwhile(*given: Any) -> Any:
+        model = load(*given)
+        if when == "meanwhile":
+            shutil.copy(write_llama(tmp_path / "newer", seed=1) / "model.safetensors", folder)
+        return model
+
+    monkeypatch.setattr("graphpod_runtime.engine.start.sleeping.load_model", copied_meanwhile)
+    runner = started(Policy.Disabled, Policy.Disabled, folder=folder, reload=True, load=copied_meanwhile)
+    assert (sleeper_of(runner).reloads, sleeper_of(runner).current) == (True, False)
+
+
+def test_a_file_that_goes_while_it_is_looked_at_ends_no_engine(
+    started: Callable[..., Runner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_llama(tmp_path / "model")
+    sleeper = sleeper_of(started(Policy.Disabled, Policy.Disabled, folder=folder, sleep=True, reload=True))
+    monkeypatch.setattr(Path, "is_file", lambda self: True)
+    (folder / "model.safetensors").unlink()
+    (folder / "gone.safetensors").symlink_to("nothing")
+    assert not sleeper.current
+    with pytest.raises(CannotReload, match=r"tokenizer\.json: No such file"):
+        sleeper.reload(nothing)
+    sleeper.sleep(nothing)
+    with pytest.raises(CannotWake, match="replaced"):
+        sleeper.wake(nothing)
 
 
 def test_weights_that_were_replaced_and_may_not_be_reloaded_need_a_restart(
