@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from graphpod_operator.api.names import (
     CONTAINER,
@@ -115,9 +115,8 @@ class Pod:
         scheduled, prepared = (conditions.get(kind, {}) for kind in ("PodScheduled", "PodReadyToStartContainers"))
         waiting = state.get("waiting")
         ended, index = state.get("terminated"), _index(metadata)
-        last = (engine.get("lastState") or {}).get("terminated")
-        if ended is None or (index is not None and "deletionTimestamp" in metadata):
-            ended = last or ended  # a group goes for what ended before, and then all of it is stopped
+        if ended is None or (index is not None and not _before_deletion(ended, metadata)):
+            ended = (engine.get("lastState") or {}).get("terminated")  # a group goes for that, and then it is stopped
         return cls(
             key=_pod_owner(metadata),
             namespace=metadata["namespace"],
@@ -172,8 +171,22 @@ def _pod_owner(metadata: Raw) -> Key | None:
 
 def _index(metadata: Raw) -> int | None:
     """Which pod of its group it is."""
-    index = str((metadata.get("labels") or {}).get(WORKER_INDEX_LABEL, ""))
+    index, controller = str((metadata.get("labels") or {}).get(WORKER_INDEX_LABEL, "")), ControllerRef.of(metadata)
+    if controller is None or controller.kind != "StatefulSet":
+        return None  # spec.podTemplate.labels may say anything
     return int(index) if index.isdecimal() and len(index) <= INDEX_DIGITS else None
+
+
+def _before_deletion(ended: Raw, metadata: Raw) -> bool:
+    """Whether a container ended before anybody asked for its pod's deletion: after that it was stopped, or lost those
+    that were.
+    """
+    if (by := metadata.get("deletionTimestamp")) is None:
+        return True
+    if (finished := ended.get("finishedAt")) is None:
+        return False
+    grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+    return datetime.fromisoformat(finished) <= datetime.fromisoformat(by) - grace
 
 
 def _job(metadata: Raw) -> str:

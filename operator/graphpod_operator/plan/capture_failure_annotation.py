@@ -98,5 +98,7 @@ def died(pod: Pod) -> str | None:
     """The name of the death in a capture that the pod's last ended run was, or None."""
     if pod.ended is None or pod.ended.code not in COUNTED:
         return None
+    if pod.index is not None:
+        return f"{pod.uid}/0"  # its group goes with its first death: however often it is seen to end until then
     # the restart count grows as the next run begins, and is about the ended one until then
     return f"{pod.uid}/{pod.restarts - pod.running}"

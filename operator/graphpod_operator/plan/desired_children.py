@@ -250,7 +250,7 @@ def _desired(
             DesiredChild.of(
                 kind_of(rendering.workload), workload_body(owner, rendering.workload, rendering.revision, deaths)
             ),
-            *_autoscaler(owner, given.asleep),
+            *_autoscaler(owner, kind_of(rendering.workload), given.asleep),
             *(child for child in optional if child.resource not in given.absent),
         ),
         withheld=tuple(
@@ -283,15 +283,16 @@ def _optional(owner: Owner) -> Iterator[DesiredChild]:
         yield DesiredChild.of(Resource.HTTPRoute, http_route(owner, route))
 
 
-def _autoscaler(owner: Owner, held: bool) -> Iterator[DesiredChild]:
+def _autoscaler(owner: Owner, kind: Resource, held: bool) -> Iterator[DesiredChild]:
     """What decides on the number of pods; nothing while the spec does."""
     asked = owner.spec.autoscaling
     if asked is None or owner.spec.suspend:
         return
     if asked.provider is ScalingProvider.KEDA:
-        yield DesiredChild.of(Resource.ScaledObject, scaling.scaled_object(owner, asked, held))
+        yield DesiredChild.of(Resource.ScaledObject, scaling.scaled_object(owner, asked, kind, held))
     else:
-        yield DesiredChild.of(Resource.HorizontalPodAutoscaler, scaling.horizontal_pod_autoscaler(owner, asked, held))
+        body = scaling.horizontal_pod_autoscaler(owner, asked, kind, held)
+        yield DesiredChild.of(Resource.HorizontalPodAutoscaler, body)
 
 
 def _without_keda(spec: Spec, absent: Absent, prometheus: str | None) -> Refused | None:

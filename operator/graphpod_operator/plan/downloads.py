@@ -176,7 +176,7 @@ def _differs(owner: Owner, wanted: DesiredChild, claim: Claim | None) -> bool:
 
 def _one_node_only(spec: Spec, claim: Claim | None) -> str | None:
     """The access mode that keeps the pods of a service with several on one node, where its spec does not."""
-    most = spec.replicas if spec.autoscaling is None else spec.autoscaling.max
+    most = (spec.replicas if spec.autoscaling is None else spec.autoscaling.max) * spec.parallelism.nodes
     if most < 2 or ONE_NODE in spec.placement.node_selector:
         return None
     cache = spec.model.cache

@@ -55,5 +55,6 @@ class PlanInput:
     @property
     def grouped(self) -> bool:
         """Whether there are groups of pods, or will be."""
-        there = any(child.resource is Resource.LeaderWorkerSet for child in self.workloads)
+        ours = (child for child in self.workloads if is_ours(self.found, child))
+        there = any(child.resource is Resource.LeaderWorkerSet for child in ours)
         return self.found.nodes > 1 or there

@@ -17,7 +17,7 @@ from graphpod_operator.kube.resources import AUTOSCALERS, WORKLOADS, Resource
 from graphpod_operator.plan.desired_child import DesiredChild
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.refused import Refused
-from graphpod_operator.plan.writes import Create, Delete, HandOver, Look, Update, Write
+from graphpod_operator.plan.writes import Create, Delete, HandOver, Look, Update, Write, other_workload
 from graphpod_operator.plan.writes import writes as plain
 
 
@@ -31,9 +31,11 @@ def writes(found: Service, desired: Desired, look: Look) -> tuple[Write, ...] | 
     workload = workload_of(desired)
     live = look(workload.resource, workload.namespace, workload.name)
     ordered = [write for write in needed if _is_about((workload.resource, *AUTOSCALERS), write)]
-    rest = [write for write in needed if write not in ordered]
-    steps = _take_over(desired, live, ordered) if _scales(desired) else _take_back(desired, live, ordered)
-    return (*rest, *steps)
+    retired = [write for write in needed if isinstance(write, Delete) and _is_about(WORKLOADS, write)]
+    rest = [write for write in needed if write not in ordered and write not in retired]
+    before = other_workload(found, workload.resource, look)
+    steps = _take_over(desired, live, before, ordered) if _scales(desired) else _take_back(desired, live, ordered)
+    return (*rest, *steps, *retired)
 
 
 def workload_of(desired: Desired) -> DesiredChild:
@@ -54,14 +56,17 @@ def goes_on(desired: Desired, done: Iterable[Write]) -> bool:
     return _scales(desired) and any(claims)
 
 
-def _take_over(desired: Desired, live: Child | None, needed: list[Write]) -> Iterator[Write]:
-    """To an autoscaler: the other kind goes, the field gets a second owner, the autoscaler comes, we drop the field."""
+def _take_over(desired: Desired, live: Child | None, before: Child | None, needed: list[Write]) -> Iterator[Write]:
+    """To an autoscaler: the other kind goes, the field gets a second owner, the autoscaler comes, we drop the field.
+    `before` made the pods until spec.parallelism.nodes changed the kind: the new ones are as many.
+    """
     workload = workload_of(desired)
     removals = [write for write in needed if isinstance(write, Delete)]
     coming = [write for write in needed if _is_about(AUTOSCALERS, write) and write not in removals]
     yield from removals
     if live is None:
-        yield Create(_with(workload, desired.fewest))
+        there = before.replicas_claim.replicas if before is not None else 0
+        yield Create(_with(workload, max(desired.fewest, there)))
         yield from coming  # there is no number yet to lose; and one of somebody else's is to stop both
         return
     count, ours, held = live.replicas_claim

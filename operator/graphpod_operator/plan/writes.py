@@ -98,7 +98,7 @@ def writes(found: Service, desired: Desired, look: Look) -> tuple[Write, ...] | 
             needed.append(Delete(live))  # it cannot be changed; what it should hold is written once it is gone
         elif (repair := Update.of(wanted, live)) is not None:
             needed.append(repair)
-    return (*_retired(found, desired, look), *needed, *_removals(found, desired, look))
+    return (*needed, *_retired(found, desired, look), *_removals(found, desired, look))
 
 
 def _name_taken(wanted: DesiredChild, look: Look) -> Refused | None:
@@ -113,18 +113,21 @@ def _name_taken(wanted: DesiredChild, look: Look) -> Refused | None:
 
 
 def _retired(found: Service, desired: Desired, look: Look) -> Iterator[Delete]:
-    """What made the pods before spec.parallelism.nodes changed the kind of that. Where new pods come before the old
-    ones go, it stays until as many of the new are ready as are to be.
+    """What made the pods before spec.parallelism.nodes changed the kind of that. It goes after the other has been
+    written: one that the API server refuses leaves what serves. Where new pods come before the old ones go, it stays
+    until as many of the new are ready as are to be.
     """
     wanted = next((child for child in desired.children if child.resource in WORKLOADS), None)
-    if wanted is None:
-        return
-    for kind in WORKLOADS:
-        if kind is wanted.resource:
-            continue
-        live = look(kind, found.key.namespace, workload_name(kind, found.key.name))
-        if live is not None and is_ours(found, live) and not (surges(wanted.body) and not _serves(wanted, look)):
-            yield Delete(live)
+    live = other_workload(found, wanted.resource, look) if wanted is not None else None
+    if wanted is not None and live is not None and not (surges(wanted.body) and not _serves(wanted, look)):
+        yield Delete(live)
+
+
+def other_workload(found: Service, kind: Resource, look: Look) -> Child | None:
+    """The service's object of the other kind that makes pods, while there is one."""
+    kinds = (other for other in WORKLOADS if other is not kind)
+    there = (look(other, found.key.namespace, workload_name(other, found.key.name)) for other in kinds)
+    return next((live for live in there if live is not None and is_ours(found, live)), None)
 
 
 def _serves(wanted: DesiredChild, look: Look) -> bool:

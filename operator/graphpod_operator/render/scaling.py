@@ -11,7 +11,7 @@ import json
 from graphpod_operator.api import quantity
 from graphpod_operator.api.lifecycle import Autoscaling, ScalingMetric
 from graphpod_operator.api.spec import Spec
-from graphpod_operator.kube.resources import Resource, workload_kind, workload_name
+from graphpod_operator.kube.resources import Resource, workload_name
 from graphpod_operator.render.owner import Body, Owner
 from graphpod_operator.render.pod_monitor import SERVICE_LABEL
 
@@ -46,9 +46,9 @@ def decided_by(spec: Spec) -> str:
     return f"{asked.provider} keeps {asked.min} to {asked.max} pods, {asked.target} {asked.metric} each"
 
 
-def horizontal_pod_autoscaler(owner: Owner, scaling: Autoscaling, held: bool = False) -> Body:
-    """An autoscaler of Kubernetes' own: the metric is one of the pods, averaged over them. `held`: it keeps the number
-    of pods, within its bounds.
+def horizontal_pod_autoscaler(owner: Owner, scaling: Autoscaling, kind: Resource, held: bool = False) -> Body:
+    """An autoscaler of Kubernetes' own: the metric is one of the pods, averaged over them. `kind` makes the pods.
+    `held`: it keeps the number of pods, within its bounds.
     """
     average = {"type": "AverageValue", "averageValue": quantity.canonical(scaling.target)}
     metric = {"type": "Pods", "pods": {"metric": {"name": METRICS[scaling.metric]}, "target": average}}
@@ -56,7 +56,7 @@ def horizontal_pod_autoscaler(owner: Owner, scaling: Autoscaling, held: bool = F
         Resource.HorizontalPodAutoscaler,
         owner.name,
         spec={
-            "scaleTargetRef": _target(owner),
+            "scaleTargetRef": _target(owner, kind),
             "minReplicas": scaling.min,
             "maxReplicas": scaling.max,
             "metrics": [metric],
@@ -65,8 +65,10 @@ def horizontal_pod_autoscaler(owner: Owner, scaling: Autoscaling, held: bool = F
     )
 
 
-def scaled_object(owner: Owner, scaling: Autoscaling, held: bool = False) -> Body:
-    """An autoscaler of KEDA: it asks Prometheus for the whole load, and divides it by the target. `held`: as above."""
+def scaled_object(owner: Owner, scaling: Autoscaling, kind: Resource, held: bool = False) -> Body:
+    """An autoscaler of KEDA: it asks Prometheus for the whole load, and divides it by the target. `kind` and `held`: as
+    above.
+    """
     labels = {"namespace": owner.namespace, SERVICE_LABEL: owner.name}
     selector = ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
     asked = {
@@ -78,7 +80,7 @@ def scaled_object(owner: Owner, scaling: Autoscaling, held: bool = False) -> Bod
         Resource.ScaledObject,
         owner.name,
         spec={
-            "scaleTargetRef": _target(owner),
+            "scaleTargetRef": _target(owner, kind),
             "minReplicaCount": scaling.min,
             "maxReplicaCount": scaling.max,
             "triggers": [{"type": "prometheus", "metadata": asked}],
@@ -89,6 +91,5 @@ def scaled_object(owner: Owner, scaling: Autoscaling, held: bool = False) -> Bod
     return body
 
 
-def _target(owner: Owner) -> Body:
-    kind = workload_kind(owner.spec.parallelism.nodes)
+def _target(owner: Owner, kind: Resource) -> Body:
     return {"apiVersion": kind.api_version, "kind": kind.kind, "name": workload_name(kind, owner.name)}

@@ -1,12 +1,13 @@
 """Which of a service's old ConfigMaps and ControllerRevisions may go, and the deletes of those.
 
 A ReplicaSet that is kept for a rollback names its ConfigMap, and so does a pod that still runs: deleting it would keep
-that pod from ever starting again. So they are judged by fresh lists, never by the watch cache.
+that pod from ever starting again. So they are judged by fresh lists, never by the watch cache. Groups of pods have no
+ReplicaSets, and one that is made again during a rollout has no pods for a while: kept memories name theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -14,6 +15,7 @@ from itertools import chain
 from graphpod_operator.api.names import HASH_ANNOTATION
 from graphpod_operator.apply.applier import Applier
 from graphpod_operator.cache.child import Child
+from graphpod_operator.cache.controller_revision import ENGINE, StoredRevision
 from graphpod_operator.cache.projections import is_ours
 from graphpod_operator.cache.service import Service
 from graphpod_operator.cache.service_memory import ServiceMemory
@@ -25,6 +27,7 @@ from graphpod_operator.kube.resources import Resource
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.render.workload.deployment import HISTORY
 from graphpod_operator.watch.informer import owned_by
+from graphpod_policy import config_hash
 
 PRUNED = (Resource.ConfigMap, Resource.ControllerRevision)
 PRUNE_SECONDS = 10.0
@@ -86,16 +89,23 @@ def overgrown(found: Service, desired: Desired, children: Iterable[Child]) -> bo
 
 def superfluous(found: Service, desired: Desired, lists: Lists) -> list[Child]:
     """What nothing names: ConfigMaps that no ReplicaSet and no pod has, and all but the newest old memories."""
-    maps = [
-        child
-        for child in _left_over(found, desired, lists.config_maps)
-        if child.name.rpartition("-")[2] not in lists.named
-    ]
     memories = sorted(
         _left_over(found, desired, lists.revisions),
         key=lambda child: child.kept.number if child.kept is not None else 0,
     )
+    named = lists.named
+    if desired.kind is Resource.LeaderWorkerSet:
+        named |= {config_hash(kept.data[ENGINE].encode()) for kept in _readable(memories[-HISTORY:])}
+    maps = [
+        child for child in _left_over(found, desired, lists.config_maps) if child.name.rpartition("-")[2] not in named
+    ]
     return maps + memories[:-HISTORY]
+
+
+def _readable(memories: Iterable[Child]) -> Iterator[StoredRevision]:
+    """What these memories keep, where it can be read."""
+    kept = (child.kept for child in memories if child.kept is not None)
+    return (one for one in kept if one.trouble is None)
 
 
 def _left_over(found: Service, desired: Desired, children: Iterable[Child]) -> list[Child]:

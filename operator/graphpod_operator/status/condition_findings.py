@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
+from graphpod_operator.api.status import Failure
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.message import SERVING
@@ -175,17 +174,25 @@ def _again(found: Service, desired: Desired, finding: Finding) -> Finding:
     failure = earlier_failure(found, desired)
     if failure is None or finding.reason is not Reason.Starting:
         return finding
-    return Finding(Reason.Restarting, f"{finding.what}; a group starts again after {failure['reason']}")
+    return Finding(Reason.Restarting, f"{finding.what}; a group starts again after {failure.reason}")
 
 
-def earlier_failure(found: Service, desired: Desired) -> Mapping[str, Any] | None:
+def earlier_failure(found: Service, desired: Desired) -> Failure | None:
     """The last failure of a pod of a group, as the status has it of this very spec; None of single pods, which have
-    their own history.
+    their own history. Other versions may have written more, or less, of it.
     """
     if desired.nodes == 1 or found.status.get("observedGeneration") != found.generation:
         return None
-    failure = found.status.get("lastFailure")
-    return failure if failure and failure.get("exitCode") is not None else None
+    said = found.status.get("lastFailure") or {}
+    if said.get("exitCode") is None or not said.get("reason"):
+        return None
+    return Failure(
+        reason=said["reason"],
+        message=said.get("message", ""),
+        pod=said.get("pod"),
+        exit_code=said["exitCode"],
+        restarts=said.get("restarts", 0),
+    )
 
 
 def is_overdue(desired: Desired, seen: Observed, diagnosis: Diagnosis | None) -> bool:

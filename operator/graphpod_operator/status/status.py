@@ -211,8 +211,7 @@ def _kept_failure(found: Service, outcome: Desired | Refused, workload: Finding)
     """Why a group was made again, until it serves."""
     if isinstance(outcome, Refused) or workload.reason is not Reason.Restarting:
         return None
-    failure = earlier_failure(found, outcome)
-    return Failure.model_validate(failure) if failure is not None else None
+    return earlier_failure(found, outcome)
 
 
 def _failure(diagnosis: Diagnosis | None, workload: Finding, key: Key) -> Failure | None:

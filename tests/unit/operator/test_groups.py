@@ -13,10 +13,12 @@ from graphpod_operator.install.network_access import Access
 from graphpod_operator.kube.absent_kinds import not_served
 from graphpod_operator.kube.cluster import ServerRefused
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.plan.capture_failure_annotation import died
 from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
+from graphpod_operator.revisions.garbage_collection import PRUNE_SECONDS
 from tests.unit.operator.objects import IMAGES, INSTALLED, NAMESPACE, inference_service, outcome, planned, pod, report
 from tests.unit.operator.world import World
 
@@ -185,6 +187,11 @@ def test_a_pod_is_the_services_when_a_set_of_its_groups_controls_it(owner: tuple
     assert (Pod.of(raw).key is not None) == known
 
 
+def refuses_groups(method: str, resource: Resource) -> None:
+    if resource is LWS and method == "apply":
+        raise ServerRefused(422, "spec.leaderWorkerTemplate.workerTemplate.spec.containers[0].resources: too much")
+
+
 async def grouped(world: World, **spec: Any) -> Desired:
     """A service of two nodes in a cluster that has the kind, looked at once."""
     world.discovery.served.add(LWS)
@@ -286,6 +293,46 @@ async def test_starts_of_groups_that_die_in_a_capture_lead_to_a_weaker_plan(worl
     assert world.condition("Degraded") == ("True", "StartsDied")
 
 
+@pytest.mark.parametrize(
+    ("finished", "ended"),
+    [("2026-01-01T00:01:00Z", 12), ("2026-01-01T00:01:01Z", None), (None, None)],
+)
+def test_a_container_that_was_stopped_with_its_group_has_not_failed(finished: str | None, ended: int | None) -> None:
+    """Its deletion was requested 30 s before the timestamp: what it ended with after that is no failure of its own."""
+    stopped = {"exitCode": 12, "reason": "Error", "message": "CaptureFailed: a peer has gone", "finishedAt": finished}
+    raw = part(0, planned(**TWO), running=False, engine={"state": {"terminated": stopped}})
+    raw["metadata"] |= {"deletionTimestamp": "2026-01-01T00:01:30Z", "deletionGracePeriodSeconds": 30}
+    seen = Pod.of(raw)
+    assert (seen.ended.code if seen.ended is not None else None) == ended
+    assert (died(seen) is not None) == (ended is not None)
+
+
+def test_a_leader_dies_once_however_its_next_run_ends() -> None:
+    """It stays, stopped, until the last of its workers has gone."""
+    wanted = planned(**TWO)
+    death = ended(12, "CaptureFailed: decode, size 8")
+    again = part(0, wanted, restarts=1, engine=death)
+    stopped = part(0, wanted, restarts=1, running=False, engine={**death, "state": {"terminated": {"exitCode": 0}}})
+    names = {died(Pod.of(raw)) for raw in (again, goes(again), goes(stopped))}
+    assert names == {"uid-demo-group-0/0"}
+
+
+def test_labels_of_the_spec_make_no_pod_of_a_deployment_a_worker() -> None:
+    raw = pod()
+    raw["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/worker-index"] = "1"
+    assert Pod.of(raw).answers_requests
+
+
+@pytest.mark.parametrize("written", [{"exitCode": 3}, {"reason": "RankDied", "exitCode": 3, "newer": 1}])
+async def test_a_failure_that_another_version_wrote_stops_no_service(world: World, written: dict[str, Any]) -> None:
+    await grouped(world)
+    world.service["status"]["lastFailure"] = written
+    world.write(Resource.InferenceService, world.service)
+    await world.reconcile()
+    known = written if "reason" in written else {}
+    assert world.condition("WorkloadAvailable") == ("False", "Restarting" if known else "Starting")
+
+
 async def test_from_one_node_to_two_the_pods_that_serve_go_when_the_group_is_ready(world: World) -> None:
     await world.edit(**ONE)
     await world.reconcile()
@@ -313,16 +360,22 @@ async def test_from_one_node_to_two_the_pods_that_serve_go_when_the_group_is_rea
     assert PLACE not in world.cluster.objects
 
 
-async def test_where_pods_are_replaced_the_old_ones_go_first(world: World) -> None:
+async def test_where_pods_are_replaced_the_old_ones_go_at_once_if_the_new_may_come(world: World) -> None:
     await world.edit(**ONE, **REPLACE)
     await world.reconcile()
     world.discovery.served.add(LWS)
     await world.optional.look()
     await world.edit(**TWO, **REPLACE)
     world.cluster.writes.clear()
+    world.cluster.refuse = refuses_groups
     await world.reconcile()
-    writes = world.kinds()
-    assert writes.index("delete Deployment") < writes.index("LeaderWorkerSet")
+    assert "spec.resources: too much" in world.message("Accepted")
+    assert "delete Deployment" not in world.kinds(), "what serves goes on"
+    world.cluster.refuse = lambda method, resource: None
+    await world.edit(**TWO, **REPLACE, engine={"maxBatch": 4})
+    await world.reconcile()
+    assert "delete Deployment" in world.kinds()
+    assert PLACE in world.cluster.objects
 
 
 async def test_while_a_group_serves_its_network_stays_open_whatever_the_spec_says_now(world: World) -> None:
@@ -343,6 +396,18 @@ async def test_an_autoscaler_scales_groups(world: World) -> None:
     assert "f:replicas" not in made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
 
 
+@pytest.mark.parametrize("strategy", [{}, REPLACE])
+async def test_as_many_groups_come_as_there_were_pods_by_an_autoscaler(world: World, strategy: dict[str, Any]) -> None:
+    scaled = {"autoscaling": {"min": 1, "max": 8, "target": 4}}
+    await world.edit(**ONE, **scaled, **strategy)
+    await world.reconcile()
+    world.deployment["spec"]["replicas"] = 5
+    world.write(Resource.Deployment, world.deployment)
+    await grouped(world, **scaled, **strategy)
+    assert world.cluster.objects[PLACE]["spec"]["replicas"] == 5
+    assert ((Resource.Deployment, NAMESPACE, "demo") in world.cluster.objects) == (strategy == {})
+
+
 async def test_a_service_of_the_name_of_the_groups_stops_them(world: World) -> None:
     """Their controller would find its Service in the place of the headless one, and no pod the other."""
     world.discovery.served.add(LWS)
@@ -356,6 +421,16 @@ async def test_a_service_of_the_name_of_the_groups_stops_them(world: World) -> N
     await world.reconcile()
     assert world.condition("Accepted") == ("False", "NameCollision")
     assert PLACE not in world.cluster.objects
+
+
+async def test_the_configurations_of_earlier_groups_stay_while_their_memories_do(world: World) -> None:
+    """A group that is made again during a rollout has no pods for a while, and nothing else names its ConfigMap."""
+    for size in range(1, 6):
+        await grouped(world, engine={"maxBatch": size})
+        world.clock.now += PRUNE_SECONDS
+    await world.reconcile()
+    kept = {name.removeprefix("demo-engine-") for kind, _, name in world.cluster.objects if kind is Resource.ConfigMap}
+    assert kept == {planned(**TWO, engine={"maxBatch": size}).config_hash for size in (3, 4, 5)}
 
 
 async def test_a_lost_memory_of_groups_is_made_again_from_what_runs(world: World) -> None:
@@ -378,12 +453,7 @@ async def test_a_lost_memory_of_groups_is_made_again_from_what_runs(world: World
 
 async def test_an_error_of_the_groups_object_is_that_of_the_service(world: World) -> None:
     """Without it there are no pods: it is no addition to them."""
-
-    def refused(method: str, resource: Resource) -> None:
-        if resource is LWS and method == "apply":
-            raise ServerRefused(422, "spec.leaderWorkerTemplate.workerTemplate.spec.containers[0].resources: too much")
-
-    world.cluster.refuse = refused
+    world.cluster.refuse = refuses_groups
     await grouped(world)
     assert world.condition("Accepted") == ("False", "SpecInvalid")
     assert "spec.resources: too much" in world.message("Accepted")

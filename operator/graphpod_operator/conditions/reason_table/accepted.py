@@ -64,8 +64,9 @@ ROWS = {
     "ClaimOfOneNode": stalls(
         _A, _F, "the claim of spec.model.cache can be mounted on one node only, and the spec allows several pods",
         "the claim is ReadWriteMany, or one pod is allowed",
-        "set spec.model.cache.accessMode: ReadWriteMany for a new claim, or spec.replicas: 1, or keep the pods on one "
-        "node by spec.placement.nodeSelector[kubernetes.io/hostname]",
+        "set spec.model.cache.accessMode: ReadWriteMany for a new claim, or one pod by spec.replicas: 1 and "
+        "spec.parallelism.nodes: 1, or keep the pods on one node by "
+        "spec.placement.nodeSelector[kubernetes.io/hostname]",
     ),
     "CacheClaimImmutable": stalls(
         _A, _F, "spec.model.cache.storageClassName differs from the class of the claim, and no claim changes its class",

@@ -208,6 +208,13 @@ async def test_an_edited_uri_leaves_the_old_weights_serving_until_the_new_ones_a
     await world.reconcile()
     assert world.deployment["spec"]["replicas"] == 3, "what runs is scaled meanwhile"
     assert world.deployment["spec"]["template"] == before
+    world.discovery.served.add(Resource.LeaderWorkerSet)
+    await world.optional.look()
+    scaled = {"autoscaling": {"min": 1, "max": 4, "target": 4}}
+    await world.edit(model=edited, parallelism={"pipeline": 2, "nodes": 2}, **scaled)
+    await world.reconcile()
+    target = world.cluster.objects[Resource.HorizontalPodAutoscaler, NAMESPACE, "demo"]["spec"]["scaleTargetRef"]
+    assert target["kind"] == "Deployment", "its groups come with the weights"
     await world.edit()  # back to weights on a claim
     await world.settle()
     assert of(world, Resource.Job) == [], "nobody uses it any more"
@@ -268,6 +275,11 @@ async def test_a_claim_that_is_missing_or_of_one_node_is_said_before_any_pod_han
     await world.reconcile()
     assert world.condition("Accepted") == ("False", "ClaimOfOneNode")
     assert of(world, Resource.Job) == []
+    world.discovery.served.add(Resource.LeaderWorkerSet)
+    await world.optional.look()
+    await world.edit(model=MODEL, parallelism={"pipeline": 2, "nodes": 2})
+    await world.reconcile()
+    assert world.condition("Accepted") == ("False", "ClaimOfOneNode"), "one replica on two nodes"
     await world.edit(model=MODEL, replicas=2, placement={"nodeSelector": {"kubernetes.io/hostname": "n1"}})
     await world.reconcile()
     assert of(world, Resource.Job) == [DOWNLOAD.job]
