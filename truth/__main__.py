@@ -57,11 +57,11 @@ def _matrix(options: argparse.Namespace) -> Matrix:
     if any("fp8" in word.lower() for word in options.subject or ()):
         subjects += models.fp8_subjects(options.device)
     scenarios = SCENARIOS
-    if options.tensor_parallel > 1:
-        scenarios = tuple(one for one in scenarios if not one.own_passes)
     for word, rows in (("draft model", DRAFT_MODEL), ("eagle", EAGLE), ("eagle-3", EAGLE3), ("mtp", MTP)):
         if any(word in asked.lower() for asked in options.scenario or ()):
             scenarios += rows
+    if options.tensor_parallel > 1:
+        scenarios = tuple(one for one in scenarios if one.over_ranks)
     return Matrix(
         options.device,
         tuple(one for one in subjects if kept(options.subject, one.name)),

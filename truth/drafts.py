@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
-from graphpod_runtime.engine.forward.drafting.proposer import Proposer
+from graphpod_runtime.engine.forward.drafting.proposer import OfFirstRank, Proposer
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, TOKEN
 from graphpod_runtime.kernels.rows.prompt_lookup import Found
@@ -41,6 +41,8 @@ def knows(runner: Runner, texts: Iterable[List[int]], wrong: int = 5) -> Runner:
     """`runner`, whose drafts are `texts` (prompt and answer) from now on."""
     seats = runner.engine.seats
     assert isinstance(seats, DraftingSeats)
+    count = runner.config.feature_set().verify_width - 1
     # A head's graphs run as they do without it, and its states follow right drafts and wrong ones.
-    seats.proposer = Oracle(texts, runner.config.feature_set().verify_width - 1, wrong, seats.head)
+    oracle = Oracle(texts, count, wrong, seats.head)
+    seats.proposer = oracle if runner.config.features.ranks == 1 else OfFirstRank(count, oracle)
     return runner

@@ -241,20 +241,27 @@ class _Row:
     def _engine(self, scenario: Scenario) -> Runner:
         """That of the row, or for a fault one of its own, which starts by walking down."""
         if scenario.fault is not None:
-            if self.matrix.tensor > 1:
-                self.runner = None  # a process is a rank of one engine at a time
+            self._leave_ranks()
             phases = [phase for phase in Phase if self.variant.policy(phase) is not Policy.Disabled]
             faults = ",".join(f"{scenario.fault}:{phase}:{FAULTY_SIZE[phase]}" for phase in phases)
             return self._start(OnCaptureFailure.Degrade, faults)
         if scenario.own_passes:
             kind = (scenario.drafting, scenario.host_tier)
             if kind not in self.others:
+                self._leave_ranks()
                 self.others[kind] = self._start(OnCaptureFailure.Fail, drafts=kind[0], host_tier=scenario.host_tier)
             return self.others[kind]
         if self.runner is None:
+            self._leave_ranks()
             # Eager's row, too, has an engine of its own: poison must not reach the records.
             self.runner = self._start(OnCaptureFailure.Fail)
         return self.runner
+
+    def _leave_ranks(self) -> None:
+        """A process is a rank of one engine at a time."""
+        if self.matrix.tensor > 1:
+            self.runner = None
+            self.others.clear()
 
     def _start(
         self,

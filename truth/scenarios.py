@@ -208,6 +208,12 @@ class Scenario(NamedTuple):
         return self.drafts or self.host_tier
 
     @property
+    def over_ranks(self) -> bool:
+        """Whether it has a place in a matrix over ranks: look-ups would need texts at every rank, and a draft model or
+        the layers of MTP a checkpoint."""
+        return not self.drafts or self.method in (SpeculativeMethod.Eagle, SpeculativeMethod.Eagle3)
+
+    @property
     def rivals(self) -> int:
         """How many tokens a record names for each that was chosen. Noise may bring any to the front, and a mask too."""
         plain = self.sampling.greedy and not self.sampling.processing.changes and not self.constrained

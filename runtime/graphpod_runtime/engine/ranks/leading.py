@@ -42,8 +42,9 @@ class _Known:
 
 @dataclass(slots=True)
 class LaunchOrders:
-    """What of batches other ranks do not know yet. They remember about `kept` sequences, those of the latest passes, so
-    that only what is new is sent of them."""
+    """What of batches other ranks do not know yet. They remember about `kept` sequences, those that have pages among
+    them, so that only what is new is sent of them, and so that what a seat has of one is lost at all ranks or at none.
+    """
 
     kept: int
     _known: dict[Sequence, _Known] = field(default_factory=dict)
@@ -60,7 +61,7 @@ class LaunchOrders:
             entries = [(chunk.sequence, chunk.start, chunk.end) for chunk in batch.chunks]
         if len(self._known) > self.kept:
             staying = {sequence for sequence, _, _ in entries}
-            gone = [sequence for sequence in self._known if sequence not in staying and not sequence.in_flight]
+            gone = [one for one in self._known if one not in staying and not (one.in_flight or one.pages)]
             forgotten = [self._known.pop(sequence).number for sequence in gone]
         decode = isinstance(batch, DecodeBatch)
         rows = [self._row(*entry, decode=decode) for entry in entries]

@@ -1,19 +1,25 @@
 """The host tier over ranks: each keeps its part of a page, and all load, lose and do without the same pages."""
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from graphpod_policy import EngineConfig, Policy
-from graphpod_runtime.cache.host_tier import CopyFailed, HostTier, LoadCosts
+from graphpod_policy import EngineConfig, Policy, SpeculativeMethod
+from graphpod_runtime.cache.host_tier import CopyFailed, HostTier, LoadCosts, PoolParts
 from graphpod_runtime.cache.moves import Move, Stored
-from graphpod_runtime.engine.ranks.copies import FollowingCopies
-from graphpod_runtime.engine.ranks.messages import Copied, Load, Store
+from graphpod_runtime.engine.ranks.copies import FollowingCopies, LeadingCopies
+from graphpod_runtime.engine.ranks.messages import Copied, Load, Order, Store
+from graphpod_runtime.engine.ranks.others import Others
+from graphpod_runtime.engine.ranks.stage_runner import FirstStage
 from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence as Request
 from tests.unit.runtime.conftest import random_prompts
+from tests.unit.runtime.near_head import write_head
 from tests.unit.runtime.ranks.asking import Ask, Told
 from tests.unit.runtime.ranks.conftest import POLICIES, alone, config, sampled
 from tests.unit.runtime.ranks.rank_forks import Answer, RankForks
@@ -26,13 +32,16 @@ PAGES = 31
 PAGE = 3 * 2 * 4 * 3 * 16 * 4
 """Bytes of keys and values of four tokens: three layers of three heads, in float32."""
 SHAPES = ({"tensor": 3}, {"pipeline": 2}, {"tensor": 3, "pipeline": 2})
+DRAFTED = {SpeculativeMethod.Eagle: PAGE // 3 // 3, SpeculativeMethod.DraftModel: PAGE}
+"""Bytes of a page at each of three ranks: of a head's one layer each has its part, of a draft model the whole."""
 
 
-def asked(folder: Path, prefill: Policy, decode: Policy, **shape: int) -> EngineConfig:
-    """Over ranks of this `shape`, all with room for as many pages."""
-    layers = 3 if shape.get("pipeline", 1) == 1 else 2  # of the first stage
-    room = PAGES * PAGE * layers // 3 // shape.get("tensor", 1)
-    return config(folder, prefill, decode, kv_cache_bytes=room, max_model_len=64, host_cache_bytes=256 * PAGE, **shape)
+def asked(folder: Path, prefill: Policy, decode: Policy, drafted: int = 0, **changes: Any) -> EngineConfig:
+    """Over ranks, all with room for as many pages, of which what drafts has `drafted` bytes each."""
+    layers = 3 if changes.get("pipeline", 1) == 1 else 2  # of the first stage
+    room = PAGES * (PAGE * layers // 3 // changes.get("tensor", 1) + drafted)
+    sizes = {"kv_cache_bytes": room, "max_model_len": 64, "host_cache_bytes": 256 * PAGE}
+    return config(folder, prefill, decode, **sizes, **changes)
 
 
 def parts(**shape: int) -> list[int]:
@@ -57,19 +66,37 @@ def told(found: Answer) -> Told:
 
 
 @pytest.mark.parametrize(
-    ("prefill", "decode", "shape"),
-    sampled(*((*policies, shape) for shape in SHAPES for policies in POLICIES), count=1),
+    ("prefill", "decode", "shape", "method"),
+    [
+        # `make test` has the cheapest, the rest takes minutes of a processor.
+        *sampled((Policy.Disabled, Policy.Disabled, {"tensor": 3}, SpeculativeMethod.Eagle), count=1),
+        *sampled(
+            *((*policies, shape, None) for shape in SHAPES for policies in POLICIES),
+            *((Policy.Breakable, Policy.Full, {"tensor": 3}, method) for method in DRAFTED),
+            count=0,
+        ),
+    ],
 )
 def test_evicted_prefixes_come_back_at_each_rank(
     ranks: RankForks,
     smollm2: Path,
+    tmp_path: Path,
     wanted: list[list[int]],
     prefill: Policy,
     decode: Policy,
     shape: dict[str, int],
+    method: SpeculativeMethod | None,
 ) -> None:
-    one = told(ranks.answer(asked(smollm2, prefill, decode, **shape), AGAIN, modes="reload"))
+    """Also where a head or a model drafts, whose keys and values have no place in the tier."""
+    changes: dict[str, Any] = {}
+    if method is not None:
+        draft = write_head(smollm2, tmp_path, method) if method is SpeculativeMethod.Eagle else smollm2
+        changes = {"speculative": method, "speculative_draft": str(draft), "speculative_steps": 3}
+        changes |= {"drafted": DRAFTED[method], "decode_sizes": (1, 4, 8, 16), "speculative_max_batch": 4}
+    found = ranks.answer(asked(smollm2, prefill, decode, **changes, **shape), AGAIN, modes="reload")
+    one = told(found)
     assert one.texts == wanted
+    assert (found.drafted > 0) is (method is not None)
     assert one.on_host > sum(map(len, PROMPTS)) // 2
     assert one.on_host <= one.cached
     page = sum(parts(**shape))
@@ -81,19 +108,23 @@ def test_evicted_prefixes_come_back_at_each_rank(
 
 
 @pytest.mark.parametrize(
-    ("fault", "failures"),
+    ("fault", "failures", "shape"),
     sampled(
-        ("host-cache:Store:2@1", {"Store": 1}),
-        ("host-cache:Load:1@2", {"Load": 1}),
-        ("host-cache:Store:2@0", {"Store": 1}),
+        ("host-cache:Store:2@1", {"Store": 1}, {"pipeline": 2}),
+        ("host-cache:Load:1@2", {"Load": 1}, {"tensor": 3}),
+        ("host-cache:Store:2@0", {"Store": 1}, {"tensor": 3}),
         count=1,
     ),
 )
 def test_a_copy_that_one_rank_cannot_launch_is_lost_at_all(
-    ranks: RankForks, smollm2: Path, wanted: list[list[int]], fault: str, failures: dict[str, Any]
+    ranks: RankForks,
+    smollm2: Path,
+    wanted: list[list[int]],
+    fault: str,
+    failures: dict[str, Any],
+    shape: dict[str, int],
 ) -> None:
     """Nothing that the pool holds is trusted; what comes later is."""
-    shape = {"tensor": 3}
     config = asked(smollm2, Policy.Breakable, Policy.Full, **shape)
     one = told(ranks.answer(config, AGAIN, modes="reload", faults=fault))
     assert one.texts == wanted
@@ -175,3 +206,52 @@ def test_another_rank_waits_for_its_own_copies_where_those_of_the_first_have_lan
         Copied(2, 3, "", 20, 10),
         Copied(2, 4, "store: no room", 20, 10),
     ]
+
+
+class Noting:
+    """Is Others to a LeadingCopies, whose calls are noted in `log`."""
+
+    def __init__(self, log: list[object]) -> None:
+        self.log, self.words, self.slots = log, "", 0
+
+    def send(self, order: Order) -> None:
+        self.log.append(order)
+
+    def copied(self, number: int) -> str:
+        self.log.append(("all have copied", number))
+        return self.words
+
+    def host_slots(self) -> int:
+        return self.slots
+
+
+def test_the_first_rank_lets_the_others_go_on_before_it_waits_for_their_copies() -> None:
+    copies = Slow()
+    others = Noting(copies.log)
+    leading = LeadingCopies(copies, cast(Others, others), PoolParts((10, 20), 8, 3), lambda: copies.log.append("go on"))
+    assert leading.page_bytes == 30
+    leading.store({5: 6})
+    others.words = "rank 1: load: no room"
+    with pytest.raises(CopyFailed, match="rank 1: load: no room"):
+        leading.load([5], [7], [])
+    assert copies.log == [
+        "go on", Store(1, [5], [6]), ("store", {5: 6}), ("all have copied", 1),
+        "go on", Load(2, [5], [7]), ("load", [5], [7]), ("all have copied", 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("heard", "slots"), [(0, 3), (2, 3), (5, 5), (9, 8)])
+def test_no_slot_is_used_that_one_rank_has_not(heard: int, slots: int) -> None:
+    """Each has three at Ready, whether its heart has said so yet or not, and the first one has eight by now."""
+    others = Noting([])
+    others.slots = heard
+    assert LeadingCopies(Slow(), cast(Others, others), PoolParts((10, 10), 16, 3), lambda: None).slots == slots
+
+
+@pytest.mark.parametrize(("without", "taken"), [(0, 0), (4, 0), (5, 1), (7, 3)])
+def test_the_last_of_many_stages_is_not_left_with_answers_that_have_no_room(without: int, taken: int) -> None:
+    """It would carry out no order to copy, while the first stage waits for that."""
+    counts: list[int] = []
+    stage = SimpleNamespace(_naming=nullcontext, _unanswered=deque(range(without)), _take_answers=counts.append)
+    FirstStage.let_others_go_on(cast(FirstStage, stage))
+    assert counts == [taken]

@@ -51,16 +51,18 @@ def test_all_ranks_pool_the_same_rows_after_a_preemption() -> None:
         assert likeness.pooled == chunk.pooled == range(known, 8)
 
 
-def test_others_forget_sequences_beyond_so_many_but_none_in_flight() -> None:
-    orders = LaunchOrders(2)
-    one, two, three, four = (Sequence(name, [1, 2], 2, 1) for name in "abcd")
-    two.launched = 2
-    for sequence in (one, two, three):
+def test_others_forget_sequences_beyond_so_many_but_none_in_flight_and_none_that_goes_on() -> None:
+    """The first rank keeps the seat of one that decodes, and what a head has read of it: so do the others."""
+    orders = LaunchOrders(3)
+    one, two, three, decoding, more = (Sequence(name, [1, 2], 2, 1) for name in "abcde")
+    two.launched, decoding.pages = 2, [1]
+    for sequence in (one, two, three, decoding):
         assert launched(Chunk(sequence, 0, 2), orders=orders).forgotten == []
-    order = launched(Chunk(four, 0, 2), orders=orders)
+    order = launched(Chunk(more, 0, 2), orders=orders)
     assert order.forgotten == [1, 3]
     again = launched(Chunk(one, 0, 2), orders=orders)
-    assert (again.rows[0].number, again.rows[0].known, again.rows[0].tokens) == (5, 0, [1, 2])
+    assert (again.rows[0].number, again.rows[0].known, again.rows[0].tokens) == (6, 0, [1, 2])
+    assert launched(Chunk(decoding, 0, 2), orders=orders).rows[0].number == 4
 
 
 class Process:
