@@ -39,7 +39,7 @@ A *fault* is injected into the start (`GRAPHPOD_FAULT`); the engine degrades, sa
 *Log-probabilities* are compared by value, too: they differ by less than a near-tie does.
 
 *Over ranks* each layer is divided among so many processes (gloo on CPUs, NCCL on GPUs), and compared with eager of one.
-Heads and vocabularies are of sizes that divide. Tables over ranks have the host tier, and drafts where a head drafts them.
+Heads and vocabularies are of sizes that divide. Tables over ranks have the host tier and, of drafts, those of a head.
 """
 
 

@@ -6,6 +6,7 @@ is exchanged, as with collectives.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch.distributed as distributed
 from torch import Tensor
 
 from graphpod_runtime.distributed.collectives import is_silent
-from graphpod_runtime.distributed.slots import Slots
+from graphpod_runtime.distributed.slots import BYTES, COUNT, Slots
 
 MOST_ON_THEIR_WAY = 4
 """Tensors that a stage has sent and the next one has not taken: beyond them the sender waits."""
@@ -88,6 +89,18 @@ class Pipeline:
         if self.position.rank == 0:
             last = (self.position.stages - 1) * self.position.tensor
             self._receive(into, last, f"answers of stage {self.position.stages - 1}")
+
+    def room_for(self, answers: Sequence[int]) -> int:
+        """How many of the latest of these answers, bytes each, the last stage can send before the first rank takes
+        one."""
+        slots = self.slots.get(((self.position.stages - 1) * self.position.tensor, 0))
+        left, room = MOST_ON_THEIR_WAY if slots is None else COUNT, 0
+        for answer in reversed(answers):
+            left -= min(1, answer) if slots is None else -(-answer // BYTES)
+            if left < 0:
+                break
+            room += 1
+        return room
 
     def _send(self, tensor: Tensor, to: int) -> None:
         if is_silent():

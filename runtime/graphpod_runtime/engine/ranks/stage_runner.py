@@ -14,7 +14,7 @@ import torch
 
 from graphpod_policy import Phase
 from graphpod_runtime.base.inputs import Inputs
-from graphpod_runtime.distributed.pipeline import MOST_ON_THEIR_WAY, Pipeline
+from graphpod_runtime.distributed.pipeline import Pipeline
 from graphpod_runtime.engine.forward.pass_in_flight import Forwarded, Moment, PassInFlight, Ran
 from graphpod_runtime.engine.forward.sampling.sampler import greedy
 from graphpod_runtime.engine.ranks.leading import LeadingRunner
@@ -98,9 +98,11 @@ class FirstStage(LeadingRunner, StageRunner):
         return flight
 
     def let_others_go_on(self) -> None:
-        """The last stage has room for its answers to all passes."""
+        """The last stage has room for its answers to all passes. On a GPU it launches so many of what would wait behind
+        one that has no room, that it waits as well."""
         with self._naming():
-            self._take_answers(max(0, len(self._unanswered) - MOST_ON_THEIR_WAY))
+            answers = [_answer_bytes(flight, answer) for _, flight, answer in self._unanswered]
+            self._take_answers(len(answers) - self.pipeline.room_for(answers))
 
     def choose(self, flight: PassInFlight) -> None:
         """Nothing yet: a later launch or the landing of the pass does it."""
@@ -143,6 +145,14 @@ class FirstStage(LeadingRunner, StageRunner):
         logits = forwarded.logits.new_zeros(forwarded.logits.shape)
         self.pipeline.take_answer(logits)
         return replace(forwarded, logits=logits, chosen=greedy(logits))
+
+
+def _answer_bytes(flight: PassInFlight, answer: PassAnswer) -> int:
+    """That the last stage sends behind a pass."""
+    assert flight.undecided is not None, "it has no answer yet"
+    if answer is PassAnswer.Logits:
+        return flight.undecided.logits.nbytes
+    return flight.undecided.chosen.nbytes if answer is PassAnswer.Tokens else 0
 
 
 def _kept(forwarded: Forwarded) -> Forwarded:

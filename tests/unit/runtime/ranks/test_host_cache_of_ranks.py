@@ -8,13 +8,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import torch
 
 from graphpod_policy import EngineConfig, Policy, SpeculativeMethod
 from graphpod_runtime.cache.host_tier import CopyFailed, HostTier, LoadCosts, PoolParts
 from graphpod_runtime.cache.moves import Move, Stored
+from graphpod_runtime.distributed.pipeline import Pipeline, Position
+from graphpod_runtime.distributed.slots import BYTES, Slots
 from graphpod_runtime.engine.ranks.copies import FollowingCopies, LeadingCopies
 from graphpod_runtime.engine.ranks.messages import Copied, Load, Order, Store
 from graphpod_runtime.engine.ranks.others import Others
+from graphpod_runtime.engine.ranks.pass_answers import PassAnswer
 from graphpod_runtime.engine.ranks.stage_runner import FirstStage
 from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence as Request
@@ -248,10 +252,32 @@ def test_no_slot_is_used_that_one_rank_has_not(heard: int, slots: int) -> None:
     assert LeadingCopies(Slow(), cast(Others, others), PoolParts((10, 10), 16, 3), lambda: None).slots == slots
 
 
-@pytest.mark.parametrize(("without", "taken"), [(0, 0), (4, 0), (5, 1), (7, 3)])
-def test_the_last_of_many_stages_is_not_left_with_answers_that_have_no_room(without: int, taken: int) -> None:
+@pytest.mark.parametrize(
+    ("slots", "answers", "taken"),
+    [
+        (False, "", 0),
+        (False, "TTTT", 0),
+        (False, "TTTTT", 1),
+        (False, "LTNTLNT", 1),
+        (False, "TTTTTTT", 3),
+        (True, "TTTTTTTT", 0),
+        (True, "TTTTTTTTT", 1),
+        (True, "LLNL", 1),  # three slots each, of eight
+        (True, "TTTLL", 1),
+        (True, "G", 1),  # larger than all slots
+    ],
+)
+def test_the_last_stage_is_not_left_with_answers_that_have_no_room(slots: bool, answers: str, taken: int) -> None:
     """It would carry out no order to copy, while the first stage waits for that."""
+    tokens = torch.zeros(4, dtype=torch.int64, device="meta")
+    sizes = {"T": 1, "N": 1, "L": 2 * BYTES // 4 + 1, "G": 8 * BYTES // 4 + 1}
+    kinds = {"T": PassAnswer.Tokens, "N": PassAnswer.Nothing}
+    waiting = deque(
+        (None, SimpleNamespace(undecided=SimpleNamespace(chosen=tokens, logits=torch.zeros(size, device="meta"))), kind)
+        for size, kind in ((sizes[one], kinds.get(one, PassAnswer.Logits)) for one in answers)
+    )
+    pipeline = Pipeline(Position(0, 2, 3), {}, {(4, 0): cast(Slots, object())} if slots else {})
     counts: list[int] = []
-    stage = SimpleNamespace(_naming=nullcontext, _unanswered=deque(range(without)), _take_answers=counts.append)
+    stage = SimpleNamespace(_naming=nullcontext, _unanswered=waiting, _take_answers=counts.append, pipeline=pipeline)
     FirstStage.let_others_go_on(cast(FirstStage, stage))
     assert counts == [taken]
