@@ -121,8 +121,15 @@ def _attend(
     unseen = tl.full((), 0, tl.int64)
     if trees:
         unseen = tl.load(hidden + row)
-        # A window counts what the row sees; branches are shorter than windows.
-        window += tl.sum((unseen >> tl.arange(0, 64).to(tl.int64)) & 1).to(tl.int32)
+        # A window counts what the row sees. It ends among the nodes where the row sees more of them than it has tokens.
+        nearest = tl.arange(0, 64).to(tl.int64)
+        reach = window + tl.sum((unseen >> nearest) & 1).to(tl.int32)
+        if window < 64:
+            shown = ((unseen >> nearest[None, :]) & 1) == 0
+            upto = tl.sum((shown & (nearest[None, :] <= nearest[:, None])).to(tl.int32), 1)
+            within = tl.sum((upto <= window).to(tl.int32))
+            reach = tl.where(within < 64, within, reach)
+        window = reach
     first = tl.maximum(0, length - window)
     size = tl.maximum(tl.cdiv(length - first, parts), tl.minimum(tl.cdiv(length - first, even), middle))
     size = tl.maximum(least, tl.cdiv(size, block) * block)
