@@ -79,14 +79,18 @@ ALERTS = (
         Severity.Info,
         "1h",
         f"{by(SERVICE)} (rate(graphpod_speculation_accepted_tokens_total[30m]))\n/\n"
-        f"{by(SERVICE)} (rate(graphpod_speculation_proposed_tokens_total[30m]))\n< 0.1",
+        f"{by(SERVICE)} (rate(graphpod_speculation_proposed_tokens_total[30m]))\n< 0.1\nunless\n"
+        f"{by(SERVICE)} (rate(graphpod_speculation_accepted_length_sum[30m]))\n/\n"
+        f"{by(SERVICE)} (rate(graphpod_speculation_accepted_length_count[30m]))\n>= 0.5",
         SERVICE,
         "{{ $value | humanizePercentage }} of the draft tokens of "
         "{{ $labels.namespace }}/{{ $labels.inferenceservice }} are right.",
-        "Fewer than one draft token in ten is right, for an hour. Each pass verifies drafts in addition to its "
-        "tokens, so the service is slower than without speculative decoding. Answers are right.",
-        service_metrics("^graphpod_(speculation_(proposed|accepted)_tokens_total)"),
-        "Remove spec.engine.speculative, or lower spec.engine.speculative.steps. The service rolls out once.",
+        "Fewer than one draft token in ten is right, for an hour, and drafts bring a request less than half a token "
+        "in a pass. Each pass verifies drafts in addition to its tokens, so the service is slower than without "
+        "speculative decoding. Answers are right.",
+        service_metrics("^graphpod_(speculation_((proposed|accepted)_tokens_total|accepted_length_(sum|count)))"),
+        "Remove spec.engine.speculative, or lower its steps, or its draftTokens where drafts are a tree. The service "
+        "rolls out once.",
     ),
     Alert(
         "GraphpodTracesLost",

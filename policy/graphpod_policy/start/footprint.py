@@ -25,6 +25,8 @@ PREFIX_TOKENS = 1 << 22
 """More than a GPU holds of a real model. It bounds tiny models, because the engine lists pages one by one."""
 STAGING_BYTES = 64 << 20
 """Of a GPU, for the copies of the host tier in each direction."""
+CANDIDATE_BYTES = 128
+"""Of a draft that a tree may have: its numbers twice, once a level and once together, and what a sort keeps."""
 MOST_DRAFTED = 64
 """Sequences of a pass with the drafts of a model where `maxBatch` of these is Auto: it pays for few, and each size is a
 graph of all steps."""
@@ -144,7 +146,19 @@ def drafting_bytes(config: EngineConfig, known: Facts) -> int:
     rows = most_drafted(config) * each
     plain = replace(_drafting(config, draft).feature_set(), speculative=None)
     scratch = decode_scratch_bytes(rows, draft, known, config.features.device)
-    return pool_bytes(Phase.Decode, rows, plain, draft) + scratch + returned_states_bytes(config, known)
+    chains = pool_bytes(Phase.Decode, rows, plain, draft) + scratch + returned_states_bytes(config, known)
+    return chains + _branches_bytes(config, draft)
+
+
+def _branches_bytes(config: EngineConfig, draft: ModelFacts) -> int:
+    """What steps of trees have next to their logits: those in single precision, their log-probabilities, and all
+    candidates with their order."""
+    features = config.feature_set()
+    if not features.draft_trees:
+        return 0
+    steps, topk = features.speculative_steps, features.speculative_topk
+    candidates = topk + (steps - 1) * topk * topk
+    return most_drafted(config) * (topk * draft.vocab * 2 * 4 + candidates * CANDIDATE_BYTES)
 
 
 def returned_states_bytes(config: EngineConfig, known: Facts) -> int:

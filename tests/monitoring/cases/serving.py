@@ -36,6 +36,14 @@ def drafts(proposed: int, accepted: int) -> dict[str, str]:
     }
 
 
+def accepted(runs: int, tokens: int) -> dict[str, str]:
+    """Runs of right drafts a minute, and their tokens together."""
+    return {
+        f'graphpod_speculation_accepted_length_{word}{{{POD},method="Ngram"}}': f"0+{number}x120"
+        for word, number in (("count", runs), ("sum", tokens))
+    }
+
+
 def spans(exported: int, failed: int, dropped: int) -> dict[str, str]:
     """Spans a minute."""
     counts = {"exported": exported, "failed": failed, "dropped": dropped}
@@ -83,6 +91,15 @@ SERVING = (
         Fired(OF_SERVICE, "5% of the draft tokens of team/demo are right."),
     ),
     Case("GraphpodDraftsWrong", "one of five is right", drafts(100, 20), 100),
+    Case(
+        "GraphpodDraftsWrong", "one of twenty of a tree, which are 1.7 of a request in a pass",
+        drafts(100, 5) | accepted(3, 5), 100,
+    ),
+    Case(
+        "GraphpodDraftsWrong", "one of twenty of a chain, which are 0.2 of a request in a pass",
+        drafts(100, 5) | accepted(25, 5), 100,
+        Fired(OF_SERVICE, "5% of the draft tokens of team/demo are right."),
+    ),
     Case("GraphpodDraftsWrong", "no pass verifies drafts", drafts(0, 0), 100),
     Case(
         "GraphpodTracesLost", "the collector is away", spans(0, 10, 0), 30,

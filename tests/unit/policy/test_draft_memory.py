@@ -22,7 +22,7 @@ from graphpod_policy import (
     can_start,
     resolve,
 )
-from graphpod_policy.start.footprint import MOST_DRAFTED, capture_room, drafting_bytes, most_drafted
+from graphpod_policy.start.footprint import CANDIDATE_BYTES, MOST_DRAFTED, capture_room, drafting_bytes, most_drafted
 
 SHAPES = Path("benchmarks/shapes")
 TARGET, SMALL = (
@@ -63,6 +63,20 @@ def test_captures_leave_room_for_the_graphs_of_drafts() -> None:
     assert drafting_bytes(config(drafted=8), both) == taken // 4
     given = replace(config(), kv_cache_bytes=GIB)
     assert capture_room(given, alone, 10 * GIB) - capture_room(given, both, 10 * GIB) == taken
+
+
+def test_captures_leave_room_for_the_branches_of_trees() -> None:
+    """Each branch has its logits in single precision and their log-probabilities, next to what a row of a chain has."""
+    head = Facts(model=replace(TARGET, draft=replace(SMALL, head=SpeculativeMethod.Eagle)))
+
+    def taken(**tree: int) -> int:
+        asked = config()
+        features = replace(asked.features, speculative=SpeculativeMethod.Eagle, **tree)
+        return drafting_bytes(replace(asked, features=features), head)
+
+    chain, tree = taken(speculative_steps=15), taken(speculative_steps=4, speculative_topk=16)
+    candidates = 16 + 3 * 16 * 16
+    assert tree - chain == 32 * (16 * SMALL.vocab * 8 + candidates * CANDIDATE_BYTES)
 
 
 def test_a_draft_model_without_an_attention_kernel_is_refused_by_its_field() -> None:

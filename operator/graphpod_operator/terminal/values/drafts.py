@@ -9,12 +9,16 @@ from typing import Any
 from graphpod_operator.kube.cluster import Raw
 from graphpod_operator.terminal.values.fields import mapping, text, whole
 from graphpod_operator.terminal.values.scrape import ACCEPTED, PROPOSED, Scrape
+from graphpod_policy.features import MOST_TREE_TOKENS
 from graphpod_policy.units import count
 
 ENOUGH = 1000
 """Draft tokens from which on their share says something."""
 WORTH = 0.1
 """Share of right drafts below which speculative decoding costs more than it brings: that of GraphpodDraftsWrong."""
+BRINGS = 0.5
+"""Right drafts of a request in a pass from which on drafts are worth it, however small their share is: a tree has many
+of which few can be right."""
 ADVICE = "fewer than one draft in ten is right: remove spec.engine.speculative"
 
 
@@ -24,6 +28,8 @@ class Drafts:
 
     method: str
     steps: int
+    each: int
+    """Drafts of a request in a pass."""
     read: int
     proposed: int
     accepted: int
@@ -36,12 +42,14 @@ class Drafts:
         if method is None:
             return None
         sums = (int(sum(one.total(name) for one in scrapes)) for name in (PROPOSED, ACCEPTED))
-        return cls(method, whole(spec, "steps") or 0, len(scrapes), *sums)
+        steps, topk = whole(spec, "steps") or 0, whole(spec, "topk") or 1
+        nodes = whole(spec, "draftTokens") or min(MOST_TREE_TOKENS, steps * topk)
+        return cls(method, steps, steps if topk == 1 else nodes, len(scrapes), *sums)
 
     @property
     def words(self) -> str:
         """One sentence without its full stop."""
-        head = f"{self.method}, {self.steps} a pass"
+        head = f"{self.method}, {self.each} a pass"
         if not self.read:
             return f"{head}; no pod's counters could be read"
         if not self.proposed:
@@ -52,7 +60,10 @@ class Drafts:
     @property
     def advice(self) -> str:
         """What to change; empty where nothing is known to be wrong."""
-        return ADVICE if self.proposed >= ENOUGH and self.accepted < WORTH * self.proposed else ""
+        if self.proposed < ENOUGH:
+            return ""
+        share = self.accepted / self.proposed
+        return ADVICE if share < WORTH and share * self.each < BRINGS else ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for `-o json`."""

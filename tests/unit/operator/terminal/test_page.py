@@ -12,7 +12,7 @@ from graphpod_operator.cache.pod import Pod
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.explain.text import plain
 from graphpod_operator.schema.crd import definition
-from graphpod_operator.terminal.values.drafts import Drafts
+from graphpod_operator.terminal.values.drafts import ADVICE, Drafts
 from graphpod_operator.terminal.values.scrape import scrape
 from graphpod_operator.terminal.values.warmup import PodState, start_of
 from graphpod_operator.terminal.views.next_step import COMMANDS, next_step
@@ -80,6 +80,21 @@ def test_drafts_are_shown_with_their_share_and_what_to_do_where_they_are_wrong()
     assert head == "drafts   Ngram, 3 a pass; 7% of 7000 were right since the pods started"
     assert hint == "→ fewer than one draft in ten is right: remove spec.engine.speculative"
     assert Drafts.of(service(), ()) is None
+
+
+def test_of_a_tree_few_drafts_can_be_right_and_they_may_pay_all_the_same() -> None:
+    def advice(body: str, **tree: int) -> tuple[str, str]:
+        raw = service()
+        raw["spec"] = {"engine": {"speculative": {"method": "Eagle3", "steps": 3, **tree}}}
+        drafts = Drafts.of(raw, [scrape(body, 0.0)])
+        assert drafts is not None
+        return drafts.words.partition(";")[0], drafts.advice
+
+    few, fewer = exposition(drafts=(48000, 3000)), exposition(drafts=(48000, 300))
+    assert advice(few, topk=16) == ("Eagle3, 48 a pass", "")
+    assert advice(few, topk=16, draftTokens=6) == ("Eagle3, 6 a pass", ADVICE)
+    assert advice(fewer, topk=16) == ("Eagle3, 48 a pass", ADVICE)
+    assert advice(few) == ("Eagle3, 3 a pass", ADVICE)
 
 
 def test_a_newer_plan_is_offered_with_its_revision_in_the_command() -> None:

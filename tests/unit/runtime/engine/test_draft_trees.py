@@ -6,26 +6,28 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphpod_policy import ExitCode, Policy, SpeculativeMethod
+from graphpod_policy import ExitCode, KvCacheDtype, Policy, SpeculativeMethod
 from graphpod_policy.start.footprint import kept_states_bytes
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.offline import answers
 from graphpod_runtime.engine.schedule.drafting import PlainReason
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest
-from tests.unit.runtime.conftest import random_prompts, write_llama
+from graphpod_runtime.wire.messages import FinishReason
+from tests.unit.runtime.conftest import random_prompts, write_family, write_llama
 from tests.unit.runtime.engine.test_draft_heads import (
     Start,
     assert_texts_stay,
-    assert_waves_stay,
     counted,
     drafted_by,
     known_facts,
     recorded_drafts,
     reference,
 )
-from tests.unit.runtime.engine.test_speculation import POLICIES, SAMPLINGS, Served, texts
+from tests.unit.runtime.engine.test_host_cache import rounds
+from tests.unit.runtime.engine.test_speculation import POLICIES, SAMPLINGS, Served, texts, waves
 from tests.unit.runtime.near_head import write_head
+from tests.unit.runtime.tree_oracle import knows
 from truth.random_head import random_head
 
 EAGER = (Policy.Disabled, Policy.Disabled)
@@ -48,14 +50,74 @@ def eagle(shallow: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_texts_are_those_without_drafts(
     started: Start, shallow: Path, eagle: Path, policies: tuple[Policy, Policy], kind: str
 ) -> None:
-    assert_texts_stay(started, shallow, policies, kind, drafted_by(eagle, **TREE))
+    assert_texts_stay(started, shallow, policies, kind, drafted_by(eagle, **TREE, decode_sizes=(2, 8)))
+
+
+DEEP = {"speculative_steps": 6, "speculative_topk": 4, "speculative_draft_tokens": 20}
+"""Trees whose right branches are moved over the ends of pages."""
 
 
 def test_prefix_hits_chunk_tails_and_preemptions(
     started: Start, shallow: Path, eagle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With NaN wherever nothing may be read, and the device's lengths compared with the host's."""
-    assert_waves_stay(started, monkeypatch, shallow, "drawn", 230 << 10, drafted_by(eagle, **TREE))
+    """Over FP8, with NaN wherever nothing may be read, and the device's lengths compared with the host's."""
+    fp8 = {"folder": shallow, "kv_cache_dtype": KvCacheDtype.Fp8}
+    plain = Served(started(*EAGER, **fp8))
+    waves(plain, SAMPLINGS["drawn"], ignore_eos=True)
+    first = random_prompts(6, shortest=30, longest=70)
+    prompts = {f"a{index}": prompt for index, prompt in enumerate(first)}
+    prompts |= {f"b{index}": [*one, *plain.got[f"a{index}"][:9], 3 + index] for index, one in enumerate(first)}
+    monkeypatch.setenv("GRAPHPOD_DEBUG", "poison,seats,addresses")
+    runner = started(kv_cache_bytes=66 << 10, decode_sizes=(1, 2, 4), **fp8, **drafted_by(eagle, **DEEP))
+    drafted = Served(knows(runner, ([*prompts[id], *tokens] for id, tokens in plain.got.items())))
+    waves(drafted, SAMPLINGS["drawn"], ignore_eos=True)
+    assert drafted.got == plain.got
+    assert drafted.scheduler.kv.hit_tokens > 0
+    assert drafted.scheduler.preemptions > 0
+    assert drafted.scheduler.kv.available == runner.pages.capacity
+    assert counted(runner)[1] > runner.counters.value("graphpod_speculation_passes_total", method="Eagle")
+
+
+def test_ends_stops_and_lengths_within_right_branches(started: Start, shallow: Path, eagle: Path) -> None:
+    """Every token of a text is the stop of a request once, up to the longest text that the service has."""
+    (prompt,) = random_prompts(1, shortest=9, longest=9)
+    asked = {"folder": shallow, "max_model_len": 21}
+    (plain,) = answers(started(*EAGER, **asked), [prompt], 12, ignore_eos=True)
+    text = list(plain.tokens)
+    served = Served(knows(started(*EAGER, **asked, **drafted_by(eagle, **DEEP)), [[*prompt, *text]]))
+    for place in range(len(text)):
+        first = text.index(text[place])
+        served.submit(f"s{place}", prompt, 12, stop_ids=(text[place],), ignore_eos=True)
+        served.submit(f"l{place}", prompt, place + 1, ignore_eos=True)
+        served.drain()
+        assert (served.got[f"s{place}"], served.ends[f"s{place}"]) == (text[: first + 1], FinishReason.Stop)
+        assert (served.got[f"l{place}"], served.ends[f"l{place}"]) == (text[: place + 1], FinishReason.Length)
+    assert served.scheduler.kv.available == served.runner.pages.capacity
+
+
+@pytest.mark.parametrize("window", [4, 24])
+def test_windows_that_end_in_a_tree_or_in_front_of_it(started: Start, tmp_path: Path, window: int) -> None:
+    folder, head = write_family(tmp_path / "model", "gemma3", sliding_window=window), tmp_path / "head"
+    head.mkdir()
+    write_head(folder, head, SpeculativeMethod.Eagle)
+    prompts = random_prompts(3, shortest=20)
+    plain = answers(started(*EAGER, folder=folder), prompts, 12, ignore_eos=True)
+    runner = started(*EAGER, folder=folder, **drafted_by(head, **DEEP))
+    knows(runner, ([*prompt, *answer.tokens] for prompt, answer in zip(prompts, plain, strict=True)))
+    assert texts(answers(runner, prompts, 12, ignore_eos=True)) == texts(plain)
+    assert counted(runner)[1] > 0
+
+
+def test_what_a_host_tier_brings_back_is_the_text(
+    started: Start, shallow: Path, eagle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHPOD_DEBUG", "reload")
+    expected, _ = rounds(started(*EAGER, folder=shallow), tier=None)
+    runner = started(*EAGER, folder=shallow, host_cache_bytes=4 << 20, **drafted_by(eagle, **DEEP))
+    found, scheduler = rounds(knows(runner, expected.values()), tier=runner.host_tier)
+    assert found == expected
+    assert scheduler.kv.hit_tokens > 100
+    assert counted(runner)[1] > 0
 
 
 def test_more_drafts_are_right_than_of_a_chain(started: Start, shallow: Path, eagle: Path) -> None:
@@ -140,7 +202,7 @@ def branches_of(packed: list[list[int]]) -> set[tuple[int, ...]]:
 @torch.no_grad()
 def test_trees_are_those_of_the_paper(started: Start, shallow: Path, eagle: Path) -> None:
     """Every branch as if it were alone behind the text, without a cache."""
-    runner = started(Policy.Breakable, Policy.Full, folder=shallow, **drafted_by(eagle, **TREE))
+    runner = started(*EAGER, folder=shallow, **drafted_by(eagle, **TREE))
     made = recorded_drafts(runner)
     (prompt,) = random_prompts(1, shortest=30)
     (answer,) = answers(runner, [prompt], 24, ignore_eos=True)
@@ -184,6 +246,8 @@ def test_an_eagle3_head_drafts_trees(started: Start, llama_folder: Path) -> None
     ("tree", "words"),
     [
         ({"speculative_topk": 1, "speculative_draft_tokens": 5}, "draftTokens is for trees"),
+        ({"speculative_topk": 16, "speculative_draft_tokens": 63}, "draftTokens is 63: set 1 to 62"),
+        ({"speculative_topk": 80, "speculative_steps": 1}, "topk is 80: set 1 to 16"),
         ({"speculative_topk": 16, "speculative_steps": 6}, r"\(steps - 1\) x topk is 80"),
         ({"speculative_topk": 2, "speculative_draft_tokens": 11}, "3 steps of topk 2 draft 10"),
     ],
