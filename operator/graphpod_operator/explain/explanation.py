@@ -57,7 +57,7 @@ from graphpod_policy.model.families import transformers_version
 from graphpod_policy.node import processes_bytes
 from graphpod_policy.rules import GATES, is_about_built
 from graphpod_policy.rules.gates import PADDING_GATE, Gap, gaps
-from graphpod_policy.start.footprint import page_bytes, weights_bytes
+from graphpod_policy.start.footprint import page_bytes, read_bytes, stream_bytes, weights_bytes
 from graphpod_policy.units import size
 
 ALL = AllowLists()
@@ -210,12 +210,14 @@ def _streams(spec: Spec, config: EngineConfig, model: ModelFacts | None) -> tupl
     most = spec.replicas if spec.autoscaling is None else spec.autoscaling.max
     each = "all its weights (with --model-config: how many bytes)"
     if model is not None and model.not_built is None:
-        alone = replace(config.features, tensor=1, pipeline=1, quantization=None)
-        bytes_each = weights_bytes(replace(config, dtype="bfloat16", features=alone), model)
+        bytes_each = read_bytes(config, model)
         each = f"about {size(bytes_each)}" + (f" ({size(most * bytes_each)} for {most} pods)" if most > 1 else "")
+    ranks = config.features.ranks_of_node
+    staged = size(ranks * stream_bytes(config, model)) + (f" for {ranks} ranks" if ranks > 1 else "")
     return (
         f"weights: each pod reads {each} of {spec.model.uri} at each start, straight into the device. Every replica, "
-        "restart and rollout reads them again; with spec.model.cache they are downloaded once (docs/how-to/stream.md)",
+        "restart and rollout reads them again; with spec.model.cache they are downloaded once (docs/how-to/stream.md). "
+        f"Meanwhile buffers take up to {staged} of the pod's memory",
     )
 
 

@@ -36,6 +36,7 @@ from graphpod_policy.start.footprint import (
     kept_states_bytes,
     page_bytes,
     pages_of,
+    stream_bytes,
     weights_bytes,
 )
 from graphpod_policy.start.not_streamed import not_streamed
@@ -84,7 +85,7 @@ def can_start(
             found.append(Obstacle.of(ExitCode.AttentionUnavailable, what))
     facts = start_facts(config, model, node)
     found += _host_cache(config, node)
-    found += processes_too_large(config, node)
+    found += processes_too_large(config, model, node)
     found += _memory(replace(config, prefill_chunk=chunk_there(plan, facts)), facts, node)
     if (refused := (plan if facts == NOTHING_KNOWN else refine(plan, facts)).refused) is not None:
         found.append(policy_refused(refused))
@@ -241,9 +242,12 @@ def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obs
         yield kv_cache_too_small(config, context, given, page)
     if free is None:
         return
-    if weights > free:
+    # What is in buffers goes before the KV cache comes.
+    staged = stream_bytes(config, model) if config.features.device is Device.Cpu else 0
+    if weights + staged > free:
         each = f" for each of {ranks} ranks" if (ranks := config.features.ranks) > 1 else ""
         taken = f"the weights of {config.model.name} take {size(weights)} in {config.dtype}{each}"
+        taken += f", and {size(staged)} more while they are streamed" if staged else ""
         what = f"{taken}, and {size(free)} are free"
         yield Obstacle.of(ExitCode.WeightsTooLarge, what, _room_for_weights(config, model, given or least * page))
         return
@@ -287,7 +291,7 @@ def _room_for_weights(config: EngineConfig, model: ModelFacts, cache: int) -> st
     if config.features.device is not Device.Cpu:
         return "use a larger GPU or a smaller model"
     ranks, rest = config.features.ranks_of_node, int((cache + activation_bytes(config, model)) / (1 - MARGIN))
-    rest += host_tier_bytes(config)
+    rest = max(rest + host_tier_bytes(config), stream_bytes(config, model))
     amount = as_quantity(_whole_mebibytes(processes_bytes(ranks) + ranks * (weights_bytes(config, model) + rest)))
     return f"raise spec.resources.limits.memory to at least {amount}"
 

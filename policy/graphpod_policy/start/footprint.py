@@ -27,6 +27,9 @@ STAGING_BYTES = 64 << 20
 """Of a GPU, for the copies of the host tier in each direction."""
 CANDIDATE_BYTES = 128
 """Of a draft that a tree may have: its numbers twice, once a level and once together, and what a sort keeps."""
+STREAM_STAGING_BYTES = 384 << 20
+"""Of the host, for streamed weights on their way, in each process that reads them; a larger tensor has as many as it
+needs."""
 MOST_DRAFTED = 64
 """Sequences of a pass with the drafts of a model where `maxBatch` of these is Auto: it pays for few, and each size is a
 graph of all steps."""
@@ -114,6 +117,30 @@ def host_page_bytes(config: EngineConfig, model: ModelFacts) -> int:
     each = [page_bytes(config, own, rank // spread.tensor) for rank in range(spread.ranks)]
     here = spread.ranks_of_node
     return max(sum(each[first : first + here]) for first in range(0, len(each), here))
+
+
+def read_bytes(config: EngineConfig, model: ModelFacts) -> int:
+    """What all ranks read of a streamed checkpoint in 16 bits, or in FP8 where it is. Each rank reads matrices whole
+    whose inputs ranks divide: their rows lie too close together to ask for parts of them."""
+    spread = config.features
+    alone = replace(spread, tensor=1, pipeline=1, expert=1, quantization=None)
+    once = weights_bytes(replace(config, dtype="bfloat16", features=alone), model)
+    out = model.layers * model.heads * model.head_dim
+    down = model.dense_layers * model.intermediate + model.sparse_layers * model.shared_intermediate
+    experts = model.sparse_layers * model.experts * (model.expert_intermediate or model.intermediate)
+    again = (out + down) * (spread.tensor - 1) + experts * (max(1, spread.tensor // spread.expert) - 1)
+    return once + again * model.hidden * once // model.params
+
+
+def stream_bytes(config: EngineConfig, model: ModelFacts | None) -> int:
+    """What streamed weights on their way take of the host at most, in each process and while they are read; 0 without
+    a stream. The largest tensor is that of the vocabulary, or of an MLP, in 16 bits."""
+    if config.model.stream is None:
+        return 0
+    if model is None:
+        return STREAM_STAGING_BYTES
+    largest = max(model.vocab, model.intermediate) * model.hidden * 2
+    return min(max(STREAM_STAGING_BYTES, largest), model.params * 2)
 
 
 def activation_bytes(config: EngineConfig, model: ModelFacts) -> int:

@@ -10,8 +10,9 @@ from graphpod_policy.facts import ModelFacts
 from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_policy.model.fp8_scheme import BLOCK, PARTS
 from graphpod_policy.node import NodeFacts, processes_bytes
+from graphpod_policy.start.footprint import stream_bytes
 from graphpod_policy.start.obstacle import Obstacle
-from graphpod_policy.units import as_quantity
+from graphpod_policy.units import as_quantity, size
 
 MOST_RANKS = 64
 """Processes of one pod: more than a machine has GPUs."""
@@ -167,14 +168,18 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
         )
 
 
-def processes_too_large(config: EngineConfig, node: NodeFacts) -> Iterator[Obstacle]:
-    """Ranks on GPUs against the memory that the container may have: their processes are in it, weights are not."""
+def processes_too_large(config: EngineConfig, model: ModelFacts | None, node: NodeFacts) -> Iterator[Obstacle]:
+    """Ranks on GPUs against the memory that the container may have: their processes are in it, and weights only on
+    their way."""
     limit, ranks = node.container_bytes, config.features.ranks_of_node
-    if config.features.device is not Device.Cuda or ranks == 1 or limit is None:
+    staged = ranks * stream_bytes(config, model)
+    if config.features.device is not Device.Cuda or (ranks == 1 and not staged) or limit is None:
         return
-    if limit < (taken := processes_bytes(ranks)):
+    if limit < (taken := processes_bytes(ranks) + staged):
+        whose = "front and engine" if ranks == 1 else f"front and {ranks} ranks"
+        with_buffers = f" with {size(staged)} of streamed weights on their way" if staged else ""
         what = (
-            f"the pod's memory limit of {as_quantity(limit)} leaves nothing for weights: front and {ranks} ranks "
-            f"themselves take at least {as_quantity(taken)} (assumed)"
+            f"the pod's memory limit of {as_quantity(limit)} leaves nothing for weights: {whose} "
+            f"themselves take at least {as_quantity(taken)}{with_buffers} (assumed)"
         )
         yield Obstacle.of(ExitCode.WeightsTooLarge, what, "raise spec.resources.limits.memory")

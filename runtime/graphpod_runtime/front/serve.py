@@ -5,10 +5,15 @@ with it ZMQ, the HTTP server, the tokenizer) is imported when probes can already
 """
 
 import logging
+import os
 import signal
-import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from graphpod_policy.config import ConfigError, EngineConfig
 from graphpod_policy.exit_codes import ExitCode
@@ -16,6 +21,9 @@ from graphpod_runtime.base.errors import SourceFailed
 from graphpod_runtime.front.options import ServeOptions
 from graphpod_runtime.front.requests.termination import Ending, report
 from graphpod_runtime.front.server.listen import address, listen
+
+if TYPE_CHECKING:
+    from graphpod_runtime.streaming.folder import Streamed
 
 
 def serve(options: ServeOptions) -> int:
@@ -54,8 +62,12 @@ def _small_files(path: Path) -> Ending | None:
         return None
     from graphpod_runtime.streaming.folder import prepare
 
+    # Signals are handled between bytecodes of the main thread, and a request that gets no answer is one call: so it is
+    # another thread's. What that thread raises is raised here.
+    asked: Future[Streamed] = Future()
+    threading.Thread(target=_into, args=(asked, partial(prepare, Path(model.path), model.stream)), daemon=True).start()
     try:
-        found = prepare(Path(model.path), model.stream)
+        found = asked.result()
     except SourceFailed as error:
         return Ending(ExitCode.SourceFailed, str(error))
     logging.getLogger("graphpod.front").info(
@@ -64,5 +76,12 @@ def _small_files(path: Path) -> Ending | None:
     return None
 
 
+def _into(asked: "Future[Streamed]", read: "Callable[[], Streamed]") -> None:
+    try:
+        asked.set_result(read())
+    except BaseException as error:  # noqa: BLE001 (whoever waits raises it)
+        asked.set_exception(error)
+
+
 def _end_at_once(number: int, frame: FrameType | None) -> None:
-    sys.exit(0)
+    os._exit(0)  # without waiting for threads, which may be in a request that gets no answer

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import threading
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from graphpod_policy import STREAM_CREDENTIALS, StreamConfig
 from graphpod_runtime.base.errors import SourceFailed
-from graphpod_runtime.streaming.headers import RemoteTensor, header
+from graphpod_runtime.streaming.headers import MOST_TENSORS, RemoteTensor, header
 from graphpod_sources.credentials import Credentials, without_secrets
 from graphpod_sources.listing import Listing, Packing, RemoteFile, Source
 from graphpod_sources.names import shown, size
@@ -24,6 +25,7 @@ from graphpod_sources.progress import Progress
 from graphpod_sources.selection import (
     CONFIG,
     INDEX,
+    LARGEST_CONFIG,
     WEIGHTS,
     check_config,
     check_index,
@@ -43,6 +45,7 @@ CREDENTIALS = Path(STREAM_CREDENTIALS)
 STREAMED = (Scheme.Hub, Scheme.S3, Scheme.Google, Scheme.Azure)
 MOST_TEXT = 1 << 30
 """Bytes of all small files together: they lie on the node's own disk."""
+LARGEST_INDEX = 64 << 20  # bytes
 STALL_SECONDS = 120.0
 CACHE = "set spec.model.cache instead of spec.model.stream"
 
@@ -129,6 +132,9 @@ def _prepared(folder: Path, asked: StreamConfig) -> Streamed:
     names = {file.path for file in (*texts, *weights)}
     if CONFIG not in names:
         raise Problem(Reason.NoWeights, f"{uri.shown}: has weights and no config.json next to them")
+    for name, most in ((CONFIG, LARGEST_CONFIG), (INDEX, LARGEST_INDEX)):
+        if name in names and (count := (folder / name).stat().st_size) > most:
+            raise Problem(Reason.NoWeights, f"{uri.shown}: its {name} has {size(count)}, more than a model's can have")
     check_config((folder / CONFIG).read_bytes(), uri.shown)
     if INDEX in names:
         check_index((folder / INDEX).read_bytes(), names, uri.shown)
@@ -136,10 +142,19 @@ def _prepared(folder: Path, asked: StreamConfig) -> Streamed:
         weights = [file for file in weights if file.path in indexed]
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         tensors = pool.map(lambda file: _header(source, file, patience), weights)
-        files = tuple(StreamedFile(*both) for both in zip(weights, tensors, strict=True))
+        files = tuple(_bounded(map(StreamedFile, weights, tensors), uri.shown))
     found = Streamed(_pinned(uri, listing), asked.hosts, files)
     (folder / NAME).write_text(json.dumps(_document(found)))
     return found
+
+
+def _bounded(files: Iterable[StreamedFile], where: str) -> Iterator[StreamedFile]:
+    """The same files. Raises `Problem` (NoWeights) where they have more tensors than any model: all lie in memory."""
+    count = 0
+    for file in files:
+        if (count := count + len(file.tensors)) > MOST_TENSORS:
+            raise Problem(Reason.NoWeights, f"{where}: its files have more than {MOST_TENSORS} tensors")
+        yield file
 
 
 def _header(source: Source, file: RemoteFile, patience: Patience) -> tuple[RemoteTensor, ...]:

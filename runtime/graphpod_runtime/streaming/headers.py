@@ -16,6 +16,9 @@ LARGEST = 100_000_000
 """Bytes of a header; source: safetensors' own bound."""
 FIRST = 256 << 10
 """Bytes of the first request: most headers are shorter."""
+MOST_TENSORS = 1 << 20
+"""Of all files together; the largest published models have some hundred thousand."""
+LONGEST_NAME = 512
 MOST_DIMENSIONS = 16
 BYTES = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
@@ -60,6 +63,8 @@ def header(source: Source, file: RemoteFile) -> tuple[RemoteTensor, ...]:
         content += _read(source, file, len(content), begins)
     try:
         entries = json.loads(content[LENGTH:begins])
+        if len(entries) > MOST_TENSORS:
+            raise ValueError(f"{len(entries)} entries, and a model can have {MOST_TENSORS} tensors")
         found = [_tensor(name, entry, begins, whole) for name, entry in entries.items() if name != "__metadata__"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _broken(file, f"its header is no map of tensors ({type(error).__name__}: {error})") from error
@@ -68,6 +73,8 @@ def header(source: Source, file: RemoteFile) -> tuple[RemoteTensor, ...]:
 
 def _tensor(name: str, entry: Any, begins: int, whole: int) -> RemoteTensor:
     """One entry; ValueError for one that does not fit together."""
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"{shown(name)} is longer than {LONGEST_NAME} characters")
     dtype, shape, (first, last) = entry["dtype"], entry["shape"], entry["data_offsets"]
     if dtype not in BYTES:
         raise ValueError(f"{shown(name)} has the unknown type {shown(str(dtype))}")

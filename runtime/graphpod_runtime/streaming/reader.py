@@ -1,7 +1,7 @@
 """Blocks of a streamed checkpoint into buffers on the host, by many connections, ahead of whoever takes them.
 
 Threads take pieces in the order in which their blocks are taken. A block gets its buffer with its first piece, once the
-buffers that are out leave room. Each piece is tried again from where it ended, until nothing has come for the stall
+buffers that are out leave room: `staging` bytes, or one block that is larger. Each piece is tried again from where it ended, until nothing has come for the stall
 deadline; the thread that takes blocks watches that deadline, too.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Generic, TypeVar
 
+from graphpod_policy.start.footprint import STREAM_STAGING_BYTES
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.streaming.blocks import Block
 from graphpod_sources.listing import Source
@@ -20,8 +21,6 @@ from graphpod_sources.progress import Progress
 from graphpod_sources.transfer.patience import Patience, Stopped
 
 CONNECTIONS = 16
-STAGING = 384 << 20
-"""Bytes of all buffers together; a block that is larger alone has one all the same."""
 LOOK = 0.2  # s
 
 Buffer = TypeVar("Buffer")
@@ -57,7 +56,7 @@ class Reader(Generic[Buffer]):
         stall_seconds: float,
         read: OnProgress = ignore_progress,
         connections: int = CONNECTIONS,
-        staging: int = STAGING,
+        staging: int = STREAM_STAGING_BYTES,
     ) -> None:
         self._source, self._blocks, self._allocate, self._view, self._read = source, blocks, allocate, view, read
         self._connections, self._staging = connections, staging

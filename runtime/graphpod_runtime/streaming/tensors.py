@@ -23,6 +23,8 @@ TYPES = {
     "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
 """By the names of safetensors."""
+KEPT = 1 << 30
+"""Bytes of pinned buffers after which those that are free go back to the system."""
 Allocate = Callable[[int], Tensor]
 
 
@@ -45,7 +47,7 @@ def streamed_tensors(
     """
     there = streamed(folder)
     planned = blocks(there.files, wanted)
-    make = allocate or (_pinned if device.type == "cuda" else _plain)
+    make = allocate or (Pinned() if device.type == "cuda" else _plain)
     try:
         reader = Reader(there.source(), planned, make, lambda buffer: memoryview(buffer.numpy()), STALL_SECONDS, read)
         count = sum(end - start for block in planned for start, end in block.pieces)
@@ -66,8 +68,26 @@ def streamed_tensors(
 
 
 def _pinned(count: int) -> Tensor:
-    """The device copies from it without a copy by the driver. Torch lends such memory again, until it is emptied."""
+    """The device copies from it without a copy by the driver."""
     return torch.empty(count, dtype=torch.uint8, pin_memory=True)
+
+
+class Pinned:
+    """Pinned buffers. Torch rounds each up to a power of two, and lends what is free again for the same power only: so
+    all that is free goes back to the system after `KEPT` bytes of buffers, or every power would keep its own.
+    """
+
+    def __init__(self, make: Allocate = _pinned, empty: Callable[[], None] = torch.accelerator.empty_host_cache) -> None:
+        self._make, self._empty, self._lent = make, empty, 0
+
+    def __call__(self, count: int) -> Tensor:
+        """A buffer of `count` bytes."""
+        rounded = 1 << (count - 1).bit_length()
+        self._lent += rounded
+        if self._lent > KEPT:
+            self._empty()
+            self._lent = rounded
+        return self._make(count)
 
 
 def _plain(count: int) -> Tensor:

@@ -38,6 +38,8 @@ from graphpod_runtime.kernels.rows.seat_rows_contract import StepRows
 from graphpod_runtime.memory.span import Span
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.stage import StageModel
+from graphpod_runtime.streaming.folder import NAME as STREAM_MAP
+from graphpod_runtime.streaming.folder import is_streamed
 
 SCRATCH_VALUE = 100.0
 """What the scratch page holds: finite, because attention over NaN is NaN even where it is masked, and large, so
@@ -256,6 +258,9 @@ def loaded(
     it cannot be read or does not fit."""
     folder, dtype = Path(draft or config.model.path), dtype_of(config.element)
     name, where = (folder.name, "spec.engine.speculative.draftModel: ") if draft else (config.model.name, "")
+    if is_streamed(folder) and (draft or config.model.stream is None):
+        what = f"{where}{folder / STREAM_MAP} says that the weights are elsewhere, and the spec streams none"
+        raise StartFailure(ExitCode.ModelInvalid, f"{what}; remove that file")
     try:
         quantize = config.features.quantization is Quantization.Fp8
         return read_model(folder, dtype, limits.context(config.feature_set()), place.device, read, quantize)
