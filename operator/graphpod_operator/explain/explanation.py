@@ -213,11 +213,12 @@ def _streams(spec: Spec, config: EngineConfig, model: ModelFacts | None) -> tupl
         bytes_each = read_bytes(config, model)
         each = f"about {size(bytes_each)}" + (f" ({size(most * bytes_each)} for {most} pods)" if most > 1 else "")
     ranks = config.features.ranks_of_node
-    staged = size(ranks * stream_bytes(config, model)) + (f" for {ranks} ranks" if ranks > 1 else "")
+    staged = size(ranks * stream_bytes(config, model)) + " of the pod's memory"
+    staged += f", for {ranks} ranks" if ranks > 1 else ""
     return (
         f"weights: each pod reads {each} of {spec.model.uri} at each start, straight into the device. Every replica, "
         "restart and rollout reads them again; with spec.model.cache they are downloaded once (docs/how-to/stream.md). "
-        f"Meanwhile buffers take up to {staged} of the pod's memory",
+        f"Meanwhile buffers take up to {staged}",
     )
 
 

@@ -1,8 +1,9 @@
 """Blocks of a streamed checkpoint into buffers on the host, by many connections, ahead of whoever takes them.
 
 Threads take pieces in the order in which their blocks are taken. A block gets its buffer with its first piece, once the
-buffers that are out leave room: `staging` bytes, or one block that is larger. Each piece is tried again from where it ended, until nothing has come for the stall
-deadline; the thread that takes blocks watches that deadline, too.
+buffers that are out leave room: `staging` bytes together, or one that is larger alone. Each piece is tried
+again from where it ended, until nothing has come for the stall deadline; the thread that takes blocks watches that
+deadline, too.
 """
 
 import threading

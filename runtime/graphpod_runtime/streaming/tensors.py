@@ -47,7 +47,7 @@ def streamed_tensors(
     """
     there = streamed(folder)
     planned = blocks(there.files, wanted)
-    make = allocate or (Pinned() if device.type == "cuda" else _plain)
+    make = allocate or (Pinned(_pinned, torch.accelerator.empty_host_cache) if device.type == "cuda" else _plain)
     try:
         reader = Reader(there.source(), planned, make, lambda buffer: memoryview(buffer.numpy()), STALL_SECONDS, read)
         count = sum(end - start for block in planned for start, end in block.pieces)
@@ -77,7 +77,7 @@ class Pinned:
     all that is free goes back to the system after `KEPT` bytes of buffers, or every power would keep its own.
     """
 
-    def __init__(self, make: Allocate = _pinned, empty: Callable[[], None] = torch.accelerator.empty_host_cache) -> None:
+    def __init__(self, make: Allocate, empty: Callable[[], None]) -> None:
         self._make, self._empty, self._lent = make, empty, 0
 
     def __call__(self, count: int) -> Tensor:

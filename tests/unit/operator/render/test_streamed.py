@@ -21,7 +21,9 @@ from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render.download_policy import DNS
-from graphpod_policy import EngineConfig, ModelFacts, ModelPath, StreamConfig
+from graphpod_policy import EngineConfig, ModelFacts, ModelPath, StreamConfig, can_start, resolve
+from graphpod_policy.node import NodeFacts
+from graphpod_policy.start.footprint import stream_bytes, weights_bytes
 from graphpod_policy.start.not_streamed import not_streamed
 from graphpod_sources.credentials import SECRETS
 from graphpod_sources.stores.choice import DOCKER, TOKENS
@@ -193,3 +195,41 @@ def test_explain_says_how_many_bytes_each_start_reads() -> None:
 
 def test_the_list_of_credentials_is_what_sources_take() -> None:
     assert {*TOKENS, DOCKER, *(key for keys, _, _ in OWN.values() for key in keys)} == SECRETS
+
+
+def test_explain_counts_what_each_rank_reads_whole_and_what_is_on_its_way() -> None:
+    """Two ranks read the output of attention and the matrix that narrows twice: 36 layers of (4096 + 12288) x 4096."""
+    shape = ModelFacts.of(SHAPE)
+    two = noted(shape, parallelism={"tensor": 2}, resources={"limits": {"nvidia.com/gpu": 2, "memory": "32Gi"}})
+    assert "about 19.8 GiB of s3://models/tiny" in two
+    assert "Meanwhile buffers take up to 2.3 GiB of the pod's memory, for 2 ranks" in two
+    assert "Meanwhile buffers take up to 384 MiB of the pod's memory" in noted(None)
+
+
+@pytest.mark.parametrize(("limit", "refused"), [(900 << 20, True), (2 << 30, False)])
+def test_a_pod_that_has_no_room_for_what_is_on_its_way_is_refused(limit: int, refused: bool) -> None:
+    """Front and engine take half a GiB, and the embedding of 151936 x 4096 in 16 bits 1.2 GiB."""
+    given = config(wanted(resources={"limits": {"nvidia.com/gpu": 1}}))
+    plan = resolve(given.feature_set(), given.planned_request())
+    shape = ModelFacts.of(SHAPE)
+    found = can_start(given, plan, shape, NodeFacts(container_bytes=limit))
+    words = [one.what for one in found if one.reason == "WeightsTooLarge"]
+    assert words == (
+        [
+            "the pod's memory limit of 900Mi leaves nothing for weights: front and engine themselves take at least "
+            "1699Mi with 1.2 GiB of streamed weights on their way (assumed)"
+        ]
+        if refused
+        else []
+    )
+
+
+def test_weights_on_their_way_count_on_a_cpu_next_to_the_weights() -> None:
+    given, shape = config(wanted()), ModelFacts.of(SHAPE)
+    plan, weights = resolve(given.feature_set(), given.planned_request()), weights_bytes(given, shape)
+    staged = stream_bytes(given, shape)
+    assert staged == 151936 * 4096 * 2
+    for free, refused in ((weights + staged - 1, True), (weights + staged, False)):
+        found = can_start(given, plan, shape, NodeFacts(free_bytes=free))
+        words = [one.what for one in found if one.reason == "WeightsTooLarge"]
+        assert [", and 1.2 GiB more while they are streamed, and" in one for one in words] == [True] * refused
