@@ -39,6 +39,7 @@ WHOLE: dict[str, Any] = {
 BESIDE: dict[str, Any] = {
     "spec.engine.sleepAfter": {"sleep": True},
     "spec.engine.speculative.draftModel": {"method": "Eagle"},
+    "spec.engine.speculative.draftTokens": {"method": "Mtp", "steps": 4, "topk": 16},
     "spec.model.cache": {"uri": "hf://org/name"},
     "spec.model.secretRef": {"uri": "hf://org/name", "cache": {"size": "1Gi"}},
     "spec.model.stream": {"uri": "s3://bucket/name"},

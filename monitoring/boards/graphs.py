@@ -334,7 +334,7 @@ RANKS = Section(
             Unit.Number,
             (Query(f"sum by (namespace, pod, rank) ({rate('graphpod_expert_rows_total')})", "{{pod}} {{rank}}"),),
             "Empty without expert parallel.",
-            width=24,
+            width=12,
         ),
         Panel(
             "Host KV cache, by rank",
@@ -344,11 +344,12 @@ RANKS = Section(
             Unit.BytesPerSecond,
             (
                 Query(
-                    f"sum by (pod, rank, direction) ({rate('graphpod_rank_host_cache_copied_bytes_total')})",
+                    f"sum by (namespace, pod, rank, direction) ({rate('graphpod_rank_host_cache_copied_bytes_total')})",
                     "{{pod}} {{rank}} {{direction}}",
                 ),
             ),
             "Empty without a host KV cache, or with one rank.",
+            width=12,
         ),
     ),
 )

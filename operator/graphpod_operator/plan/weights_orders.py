@@ -121,7 +121,7 @@ def _not_reloaded(value: str | None, spec: Mapping[str, Any]) -> str:
 
 def _never(spec: Mapping[str, Any]) -> str | None:
     """What of a spec, that does not ask for it, goes with neither sleep nor new weights: `can_start` refuses both."""
-    spread = ((name, count) for name, count in (spec.get("parallelism") or {}).items() if name in SPREAD and count > 1)
+    spread = ((name, count) for name, count in (spec.get("parallelism") or {}).items() if name in SPREAD and (count or 1) > 1)
     several = " and ".join(f"spec.parallelism.{name} {count}" for name, count in spread)
     return several or ("spec.model.stream" if spec["model"].get("stream") else None)
 
