@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 SUBREAPER = 36
@@ -94,11 +95,11 @@ def _let_go() -> None:
     """Each descriptor leads nowhere, and none is free: what a test left behind may close its own here at any time, and
     would close one of this process's if it had the number."""
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
+    for one in list(Path("/proc/self/fd").iterdir()):
+        if (number := int(one.name)) > 2:
             with contextlib.suppress(OSError):  # the listing's own
-                os.fstat(int(name))
-                os.dup2(nowhere, int(name), inheritable=False)
+                os.fstat(number)
+                os.dup2(nowhere, number, inheritable=False)
 
 
 class Program(Forked):

@@ -121,8 +121,9 @@ def _not_reloaded(value: str | None, spec: Mapping[str, Any]) -> str:
 
 def _never(spec: Mapping[str, Any]) -> str | None:
     """What of a spec, that does not ask for it, goes with neither sleep nor new weights: `can_start` refuses both."""
-    spread = ((name, count) for name, count in (spec.get("parallelism") or {}).items() if name in SPREAD and (count or 1) > 1)
-    several = " and ".join(f"spec.parallelism.{name} {count}" for name, count in spread)
+    counts = spec.get("parallelism") or {}
+    spread = ((name, counts.get(name) or 1) for name in SPREAD)
+    several = " and ".join(f"spec.parallelism.{name} {count}" for name, count in spread if count > 1)
     return several or ("spec.model.stream" if spec["model"].get("stream") else None)
 
 

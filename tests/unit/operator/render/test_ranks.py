@@ -131,7 +131,7 @@ def test_experts_are_spread_over_the_ranks_of_tensor_in_another_configuration() 
             {"parallelism": {"tensor": 4, "expert": 4, "allToAll": "DeepEp"}, "resources": {"limits": {GPUS: 4}}},
             Reason.FeatureNotBuilt,
             "spec.parallelism.allToAll: expert exchange (DeepEp) is not built in this version; remove the field: "
-                "each rank computes the tokens of its own experts, and one sum adds them up",
+            "each rank computes the tokens of its own experts, and one sum adds them up",
         ),
     ],
 )
