@@ -3,17 +3,19 @@
 import contextlib
 import ctypes
 import gc
+import json
 import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SUBREAPER = 36
 """`prctl`: orphans below this process become its children."""
@@ -100,6 +102,28 @@ def _let_go() -> None:
             with contextlib.suppress(OSError):  # the listing's own
                 os.fstat(number)
                 os.dup2(nowhere, number, inheritable=False)
+
+
+def serve_forks(become: Callable[[dict[str, Any]], None]) -> None:
+    """Orders from standard input, pids to standard output. Returns in each forked process, once that has become what
+    its order says; and at the end of the orders."""
+    assert threading.active_count() == 1, "a fork keeps only its own thread"
+    gc.freeze()
+    for line in sys.stdin:
+        pid, end = os.pipe()
+        between = os.fork()
+        if not between:
+            if forked := os.fork():
+                os.write(end, str(forked).encode())
+                os._exit(0)  # an orphan's next parent is whoever adopts orphans
+            os.close(pid)
+            os.close(end)
+            become(json.loads(line))
+            return
+        os.waitpid(between, 0)
+        print(os.read(pid, 32).decode(), flush=True)
+        os.close(pid)
+        os.close(end)
 
 
 class Program(Forked):

@@ -4,18 +4,16 @@ To import what an operator needs takes two processor seconds, ten times what a s
 is a child of the process that asked for it, which signals it, waits for it and pays for it as for any other.
 """
 
-import gc
 import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.forked import Forked, adopting_orphans
+from tests.forked import Forked, adopting_orphans, serve_forks
 
 
 class Nursery:
@@ -50,22 +48,7 @@ def _serve() -> None:
     import graphpod_operator.handlers.admission_server
     import graphpod_operator.manager.run  # noqa: F401
 
-    assert threading.active_count() == 1, "a fork keeps only its own thread"
-    gc.freeze()
-    for line in sys.stdin:
-        pid, end = os.pipe()
-        between = os.fork()
-        if not between:
-            if forked := os.fork():
-                os.write(end, str(forked).encode())
-                os._exit(0)  # an orphan's next parent is whoever adopts orphans
-            os.close(end)
-            _become(json.loads(line))
-            return
-        os.waitpid(between, 0)
-        print(os.read(pid, 32).decode(), flush=True)
-        os.close(pid)
-        os.close(end)
+    serve_forks(_become)
 
 
 def _become(order: dict[str, Any]) -> None:

@@ -4,19 +4,17 @@ takes ten times the computing of a start.
 """
 
 import asyncio
-import gc
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.forked import Forked, adopting_orphans
+from tests.forked import Forked, adopting_orphans, serve_forks
 
 if TYPE_CHECKING:
     from graphpod_runtime.engine.process import MakeRunner
@@ -135,23 +133,7 @@ def _serve() -> None:
     import graphpod_runtime.front.openapi.document  # noqa: F401
     from tests.unit.runtime.front import scripted_engine, scripted_front  # noqa: F401
 
-    assert threading.active_count() == 1, "a fork keeps only its own thread"
-    gc.freeze()
-    for line in sys.stdin:
-        pid, end = os.pipe()
-        between = os.fork()
-        if not between:
-            if forked := os.fork():
-                os.write(end, str(forked).encode())
-                os._exit(0)  # an orphan's next parent is whoever adopts orphans
-            os.close(pid)
-            os.close(end)
-            _become(json.loads(line))
-            return
-        os.waitpid(between, 0)
-        print(os.read(pid, 32).decode(), flush=True)
-        os.close(pid)
-        os.close(end)
+    serve_forks(_become)
 
 
 def _become(order: dict[str, Any]) -> None:
