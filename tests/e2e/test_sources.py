@@ -13,7 +13,7 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,10 @@ SECRET = {
     },
 }
 ENV = {"HF_ENDPOINT": HUB, "AWS_ENDPOINT_URL": S3, "OCI_PLAIN_HTTP": REGISTRY}
-RATE = 1 << 20  # bytes a second of a slow hub and a connection, of which there are eight: 270 MB take half a minute
-STEP = 16 << 20  # bytes that a pod downloads before it is killed
+RATE = 512 << 10  # bytes a second of a slow hub and a connection, of which there are eight: 270 MB take a minute
+STEP = 12 << 20  # bytes that a pod downloads before it is killed
+KILLS = ("SIGKILL", "pod deleted", "Job deleted")
+MOMENTS = 10  # at each the next of these; a new Job begins with a short back-off again
 
 
 def keep(name: str, row: Any) -> None:
@@ -183,22 +185,24 @@ def jobs(home: Place, mark: str) -> set[str]:
 def test_a_download_that_is_killed_goes_on(
     installed: Cluster, home: Place, eventually: Eventually, apply: Apply, hub: Deployed
 ) -> None:
-    """SIGKILL of the program, and pods that are deleted: each pod begins with what the one before it had on disk."""
+    """SIGKILL of the program, and pods and Jobs that are deleted: each pod begins with what the one before it had on
+    disk.
+    """
     slow = hub.control("POST", "/faults", {"effect": "Slow", "bytes_per_second": RATE, "path": "/cdn/"})
     try:
         apply("killed", "hf://acme/smollm2@main", CACHE, suspend=True)
         seen: list[dict[str, Any]] = []
-        for moment in range(4):
+        for _, how in zip(range(MOMENTS), cycle(KILLS), strict=False):
             pod = eventually(lambda: _running(home, {one["pod"] for one in seen}), timeout=START)
             begins = eventually(partial(_progress, installed, pod, 1), timeout=START)
             at = eventually(partial(_progress, installed, pod, begins + STEP), timeout=START)
             name = pod["metadata"]["name"]
-            if moment % 2 == 0:
+            if how == "SIGKILL":
                 os.kill(_process(pod), signal.SIGKILL)
-                how = "SIGKILL"
-            else:
+            elif how == "pod deleted":
                 home.kubectl("delete", "pod", name, "--grace-period=0", "--force", timeout=60)
-                how = "pod deleted"
+            else:
+                home.kubectl("delete", "job", pod["metadata"]["labels"]["job-name"], timeout=60)
             seen.append({"pod": name, "begins": begins, "bytes": at, "how": how})
     finally:
         hub.control("DELETE", "/faults")
