@@ -176,10 +176,10 @@ def apply(installed: Cluster, home: Place, hub: Deployed) -> Iterator[Apply]:
         installed.kubectl("delete", "pvc", f"{name}-weights", "-n", NAMESPACE, "--ignore-not-found", timeout=120)
 
 
-def jobs(home: Place, mark: str) -> set[str]:
-    """Names of the downloads that there have been, by the events of their pods."""
-    found = {one["involvedObject"]["name"] for one in home.all("event") if one["involvedObject"]["kind"] == "Job"}
-    return {name for name in found if name.startswith(f"fetch-{mark}")}
+def jobs(home: Place) -> set[str]:
+    """The uids of the downloads that there have been, by the events of their pods."""
+    found = (one["involvedObject"] for one in home.all("event"))
+    return {one["uid"] for one in found if one["kind"] == "Job" and one["name"].startswith("fetch-")}
 
 
 def test_a_download_that_is_killed_goes_on(
@@ -294,8 +294,9 @@ def test_two_services_with_four_replicas_are_one_download(
     home: Place, eventually: Eventually, apply: Apply, hub: Deployed
 ) -> None:
     size = Path(model_folder(), "model.safetensors").stat().st_size
+    before = jobs(home)
     apply("first", "hf://acme/smollm2@main", CACHE, suspend=True)
-    eventually(lambda: jobs(home, "smollm2"))
+    eventually(lambda: jobs(home) - before)
     apply("second", "hf://acme/smollm2@main", {"claim": "first-weights"}, replicas=2)
     home.merge("gisvc", "first", {"spec": {"suspend": False, "replicas": 2}})
     for name in ("first", "second"):
@@ -310,7 +311,9 @@ def test_two_services_with_four_replicas_are_one_download(
     stored = [json.loads(text) for key, text in annotations.items() if key.startswith("models.graphpod.dev/")]
     assert [one["uri"] for one in stored] == ["hf://acme/smollm2@main"]
     assert stored[0]["bytes"] > size
-    keep("shared", {"services": 2, "pods": len(ready), "downloads": len(stored)})
+    downloads = len(jobs(home) - before)
+    keep("shared", {"services": 2, "pods": len(ready), "downloads": downloads})
+    assert downloads == 1
 
 
 def _running(home: Place, before: set[str]) -> Manifest | None:
