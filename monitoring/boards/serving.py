@@ -363,7 +363,7 @@ SLEEP = Section(
                     "{{transition}}",
                 ),
             ),
-            _NO_SLEEP,
+            "Empty while no pod falls asleep, wakes or gets new weights.",
             width=6,
         ),
         Panel(

@@ -2,8 +2,8 @@
 
 Prometheus is configured by monitors alone: the chart's, the operator's, and that of an exporter for GPUs. The load
 meets a ladder that is too short (fallbacks), a KV cache that is too small (pages in host memory), a change of the
-service (a rollout), and a capture that fails then (a degradation). `make boards` keeps what each step printed and what
-each panel showed, and draws every board.
+service (a rollout), and a capture that fails then (a degradation). At the end the service sleeps and wakes. `make
+boards` keeps what each step printed and what each panel showed, and draws every board.
 """
 
 import json
@@ -23,6 +23,7 @@ from demo.chart import CHART, RELEASE, wait_operator
 from demo.chart import NAMESPACE as SYSTEM
 from demo.local import Testbed
 from demo.service import EXAMPLE, NAME, NAMESPACE, wait_condition, wait_rollout
+from graphpod_operator.api.names import SLEEP_ANNOTATION
 from monitoring.boards import BOARDS, fleet
 from monitoring.boards.asking import Span, marked
 from monitoring.boards.picture import data, draw
@@ -56,20 +57,23 @@ FAULT = {"env": [{"name": "GRAPHPOD_FAULT", "value": "capture:decode:8"}]}
 FAILURES = "sum by (phase, reason) (graphpod_graph_capture_failures_total) > 0"
 PODS = "count(count by (pod) (last_over_time(graphpod_build_info[1h])))"
 COPIED = "sum by (direction) (graphpod_host_cache_copied_bytes_total) > 0"
+OF_RANKS = [("graphs", "Rows of experts, by rank"), ("graphs", "Host KV cache, by rank")]
+"""Panels of services with several ranks, which this one has not."""
+WOKEN = 'sum(graphpod_sleep_transition_duration_seconds_count{transition="wake"})'
 NOTES = {fleet.GPU.title: "a fixture with values of another GPU: these pods run on a CPU"}
 
 
 def example(collector: str, **more: Manifest) -> Manifest:
-    """examples/smollm2.yaml with monitoring, drafts, traces and a host tier. Its decode ladder is shorter than its
-    load, its longest prefill graph has no use, its KV cache holds six long prompts, and an old pod goes after the new
-    one has come: two pods then share two cores.
+    """examples/smollm2.yaml with monitoring, drafts, traces, a host tier and sleep. Its decode ladder is shorter than
+    its load, its longest prefill graph has no use, its KV cache holds six long prompts, and an old pod goes after the
+    new one has come: two pods then share two cores.
     """
     found: Manifest = yaml.safe_load(EXAMPLE.read_text())
     spec = found["spec"]
     drafts = {"method": "Ngram", "steps": 3, "maxBatch": 4}
     spec["monitoring"] = {"enabled": True}
     spec["engine"] |= {"maxBatch": 4, "speculative": drafts, "tracing": {"endpoint": collector}}
-    spec["engine"] |= {"kvCacheMemory": "128Mi", "hostCache": {"size": "256Mi"}}
+    spec["engine"] |= {"kvCacheMemory": "128Mi", "hostCache": {"size": "256Mi"}, "sleep": True}
     spec["graph"] |= {"sizes": {"prefill": [16, 64, 128, 256, 1024], "decode": [1, 2]}}
     spec["resources"]["limits"]["cpu"] = "1"
     spec["rollout"] = {"strategy": "Surge"}
@@ -171,6 +175,19 @@ def _told(place: Place, folder: Path, collector: Collector, gpus: dcgm.Exporter)
         load(address(cluster))
         made.moment("long prompts for one token, each twice")
         returning(address(cluster))
+
+        def slept() -> str:
+            made.moment("asleep, by the annotation")
+            place.kubectl("annotate", "gisvc", NAME, f"{SLEEP_ANNOTATION}=true")
+            eventually(place.reached("Asleep", "True", "Asleep", NAME), timeout=START_SECONDS)
+            said = cluster.kubectl("get", "gisvc", NAME, "-n", NAMESPACE)
+            made.moment("woken")
+            place.kubectl("annotate", "gisvc", NAME, f"{SLEEP_ANNOTATION}-")
+            wait_condition(cluster, "Ready", lambda _: None)
+            eventually(lambda: prometheus.value(WOKEN) == 1, timeout=60)
+            return said
+
+        made.step(f"kubectl annotate gisvc {NAME} {SLEEP_ANNOTATION}=true", slept)
         for expr in (
             COPIED,
             FAILURES,
@@ -193,8 +210,10 @@ def _told(place: Place, folder: Path, collector: Collector, gpus: dcgm.Exporter)
         yield made
 
 
-def test_every_query_has_data_after_fallbacks_a_rollout_a_failed_capture_and_a_degradation(story: Story) -> None:
-    assert [one for one in story.panels if not one.filled] == []
+def test_every_query_has_data_after_fallbacks_a_rollout_a_failed_capture_a_degradation_and_a_sleep(
+    story: Story,
+) -> None:
+    assert [(one.board, one.panel) for one in story.panels if not one.filled] == OF_RANKS
 
 
 def test_a_panel_that_is_empty_before_any_request_says_why(story: Story) -> None:

@@ -67,13 +67,14 @@ class Slumber:
         self.said = Residence()
         if sleeper is None:
             return
-        if sleeper.reloads:
-            counters.add(FAILURES, 0, transition="reload")
+        transitions = ["reload"] if sleeper.reloads else []
         if sleeper.sleeps:
             counters.set("graphpod_asleep", 0)
             counters.set("graphpod_sleep_freed_bytes", 0)
-            for transition in ("sleep", "wake"):
-                counters.add(FAILURES, 0, transition=transition)
+            transitions += ["sleep", "wake"]
+        for transition in transitions:  # a rate needs a sample before the first event
+            counters.add(FAILURES, 0, transition=transition)
+            counters.observer(SECONDS, transition=transition)
 
     @property
     def asleep(self) -> bool:

@@ -94,6 +94,25 @@ def test_it_falls_asleep_once_open_requests_have_ended() -> None:
     assert runner.counters.value("graphpod_sleep_freed_bytes") == 1000
 
 
+@pytest.mark.parametrize(
+    ("words", "transitions"),
+    [
+        (Words(), ["reload", "sleep", "wake"]),
+        (Words(reloads=False), ["sleep", "wake"]),
+        (Words(sleeps=False), ["reload"]),
+    ],
+)
+def test_series_of_what_it_can_do_begin_at_zero_for_rates_to_see_the_first_event(
+    words: Words, transitions: list[str]
+) -> None:
+    counters = Counters()
+    Slumber(words, counters, lambda: None, lambda *_: None)
+    samples = [one for one in counters.snapshot() if "transition" in one.labels]
+    for name in ("graphpod_sleep_failures_total", "graphpod_sleep_transition_duration_seconds"):
+        assert sorted(one.labels["transition"] for one in samples if one.name == name) == transitions
+    assert {(one.value, sum(one.buckets)) for one in samples} == {(0, 0)}
+
+
 def test_wake_brings_it_back_and_says_so_when_it_is_awake() -> None:
     words = Words()
     runner, link = run(words, [Wake()], [Sleep()], [], [Wake()], [ask("a")])
