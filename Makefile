@@ -60,10 +60,13 @@ COMPILED := $(CACHE)/pyc
 test: export PYTHONPYCACHEPREFIX := $(COMPILED)
 # API servers, etcd, kubectl and helm collect garbage four times as seldom: an eighth of their processor seconds.
 test: export GOGC := 400
+# Types are checked and images are built while one process collects the tests. Tests that need an image wait for it, or
+# build it where that failed.
 test: tools ## every check: lint, unit, and on clusters api, sim and e2e
-	@$(MAKE) -j2 lint images # two of one core each
 	@rm -rf $(COMPILED)$${TMPDIR:-/tmp} # of copies that tests made
-	@$(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 4 --durations 10
+	@( $(MAKE) lint || { echo 'lint failed: the tests end'; kill -INT $$$$; } ) & \
+		$(MAKE) images & \
+		exec $(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 5 --durations 10
 
 check: lint ## the inner loop: lint and the tests that your changes touch; ALL=1: all that need no cluster
 	@$(RUN) -m tests.touched $(if $(ALL),--all) $(if $(BASE),--base='$(BASE)')

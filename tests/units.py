@@ -8,6 +8,8 @@ it is three units, each on a cluster of its worker. Elsewhere a file is a unit.
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
+CLUSTERS = 4
+"""So many workers, and no more, run such levels at a time: what their tests wait for has a clock."""
 LONGEST_FIRST = ("e2e", "api", "sim")
 """Levels that one worker of several runs from beginning to end."""
 APART = (
@@ -40,6 +42,11 @@ def unit_of(nodeid: str) -> str:
     if str(file.parent) == HALVED:
         return f"{HALVED} {'first' if file.name.removeprefix('test_') < HALF else 'second'} half"
     return next((str(parent) for parent in file.parents if parent.name in LONGEST_FIRST), str(file))
+
+
+def on_clusters(nodeid: str) -> bool:
+    """Whether a test is of a level with clusters."""
+    return nodeid.removeprefix("tests/").partition("/")[0] in LONGEST_FIRST
 
 
 def turn_of(path: str) -> tuple[bool, int]:

@@ -1,4 +1,4 @@
-"""`-n 4`: tests are collected once, and four forks of the process that has them share out its units (`units.py`).
+"""`-n 5`: tests are collected once, and five forks of the process that has them share out its units (`units.py`).
 
 To collect all tests takes as much computing as to run a thousand of them, most of it imports. A fork has them already.
 A fork asks for a unit whenever it has none, and sends what pytest reports of its tests to the first process, where
@@ -11,7 +11,7 @@ import threading
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import pytest
 
 from tests.processor import SPENT, spent_here
-from tests.units import units_of
+from tests.units import CLUSTERS, on_clusters, units_of
 
 WORKER = "GRAPHPOD_TEST_WORKER"
 """Environment variable of a worker: its number."""
@@ -63,6 +63,20 @@ class Shared:
         self._units = deque(units_of([item.nodeid for item in session.items]))
         self._working: dict[Connection, Worker] = {}
 
+    def _next(self) -> list[int]:
+        """The unit whose turn it is: one that only computes while `CLUSTERS` of the others work."""
+        items = self._session.items
+
+        def clustered(unit: Iterable[int]) -> bool:
+            return any(on_clusters(items[index].nodeid) for index in unit)
+
+        full = sum(clustered(one.unit) for one in self._working.values()) >= CLUSTERS
+        unit = next((one for one in self._units if not (full and clustered(one))), None)
+        if unit is None:
+            return self._units.popleft() if self._units else []
+        self._units.remove(unit)
+        return unit
+
     def run(self, count: int) -> None:
         """Until no unit waits and no worker is left."""
         session = self._session
@@ -94,7 +108,7 @@ class Shared:
             return
         if word == NEXT:
             going_on = self._units and not (session.shouldfail or session.shouldstop)
-            one.give(self._units.popleft() if going_on else [])
+            one.give(self._next() if going_on else [])
         elif word == "pytest_runtest_logreport" or word == ENDED:
             report = hook.pytest_report_from_serializable(config=session.config, data=told)
             hook.pytest_runtest_logreport(report=report)

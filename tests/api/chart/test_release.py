@@ -17,6 +17,8 @@ from tests.audit import Audit
 from tests.eventually import Eventually
 from tests.places import KINDS, LABEL, Place
 
+ONE_HELM = [pytest.param("helm3", marks=pytest.mark.slow), "helm4"]
+"""Of what Kubernetes does with a release, whichever helm made it: `make samples` has both."""
 MakePlace = Callable[..., Place]
 WITHOUT_KEEP = ("crds.keep=false", "crds.deleteServicesToo=true")
 UNINSTALL = Path("docs/operations/install.md").read_text().partition("\n## Uninstall\n")[2].partition("\n## ")[0]
@@ -114,6 +116,7 @@ def test_uninstall_takes_the_operator_and_leaves_the_services_and_the_crd(
     assert uids(place) == before
 
 
+@pytest.mark.parametrize("helm", ONE_HELM, indirect=True)
 def test_a_rollback_leaves_the_pods_alone(
     release: Release, make_place: MakePlace, tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -134,6 +137,7 @@ def test_a_rollback_leaves_the_pods_alone(
     assert place.get("deployment", "demo")["metadata"]["generation"] == generation + 2, "scaled by hand and back"
 
 
+@pytest.mark.parametrize("helm", ONE_HELM, indirect=True)
 def test_without_the_keep_policy_and_with_consent_everything_goes(
     release: Release, make_place: MakePlace, tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -152,6 +156,7 @@ def test_without_the_keep_policy_and_with_consent_everything_goes(
     eventually(release.crd_is_gone)
 
 
+@pytest.mark.parametrize("helm", ONE_HELM, indirect=True)
 def test_what_stays_of_the_services_after_their_crd_goes_by_its_label(
     release: Release, make_place: MakePlace, tmp_path: Path, eventually: Eventually
 ) -> None:

@@ -5,10 +5,13 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests.workers import as_warning
+from tests.units import CLUSTERS
+from tests.workers import Shared, as_warning
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = {
@@ -85,6 +88,22 @@ def test_what_fails_as_a_worker_ends_fails_the_run(tmp_path: Path) -> None:
     said = ran(tmp_path, "-k", "test_passes", spoilt="yes")
     assert "1 passed, 6 deselected, 1 error in" in said
     assert "ValueError: the shared fixture is not whole" in said
+
+
+def test_so_many_workers_are_on_clusters_and_no_more_while_other_tests_wait() -> None:
+    tests = [f"tests/sim/test_{number}.py::test_x" for number in range(CLUSTERS)]
+    tests += ["tests/e2e/test_images.py::test_x", "tests/unit/test_a.py::test_x[sim/a]", "tests/unit/test_a.py::test_y"]
+    session: Any = SimpleNamespace(items=[SimpleNamespace(nodeid=test) for test in tests])
+    shared: Any = Shared(session)
+    shared._units.popleft()  # that of the levels
+    shared._working = {number: SimpleNamespace(unit=[number]) for number in range(CLUSTERS - 1)}
+    shared._working["without a unit"] = SimpleNamespace(unit=[])
+    assert shared._next() == [CLUSTERS]
+    shared._units.appendleft([CLUSTERS])
+    shared._working["on a cluster"] = SimpleNamespace(unit=[CLUSTERS - 1])
+    assert shared._next() == [CLUSTERS + 1, CLUSTERS + 2]
+    assert shared._next() == [CLUSTERS], "nothing else waits"
+    assert shared._next() == []
 
 
 def test_a_warning_of_another_process_reads_as_its_own() -> None:

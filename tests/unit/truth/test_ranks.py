@@ -1,10 +1,15 @@
 """The matrix over ranks: a small part of it passes, what does not divide is refused."""
 
+import os
 import random
+from pathlib import Path
 
 import pytest
 
-from graphpod_policy import Device, Policy
+from graphpod_policy import Device, EngineConfig, Policy
+from graphpod_runtime.engine.ranks import others, process
+from graphpod_runtime.engine.ranks.meeting import Meeting
+from tests.forked import Forked, Streams, forked
 from truth.axes import Variant
 from truth.cell import Cell, Outcome
 from truth.engines import features_of
@@ -23,6 +28,20 @@ def cells(*names: Name) -> list[Cell]:
     return run(matrix, lambda done, of, cell: None)
 
 
+@pytest.fixture
+def forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second rank is a fork of this process, which has imported the engine."""
+
+    def started(path: Path, meeting: Meeting, rank: int) -> Forked:
+        config = EngineConfig.parse(path.read_bytes())
+        with Path(os.devnull).open() as nothing:
+            streams = Streams(nothing.fileno(), 2, 2)
+            return forked(lambda: process.run(config, meeting, rank, process.following), os.environ, streams)
+
+    monkeypatch.setattr(others, "started", started)
+
+
+@pytest.mark.usefixtures("forked_ranks")
 def test_a_seeded_sample_over_two_ranks_passes() -> None:
     without_faults = [one.name for one in SCENARIOS if not one.own_passes and one.fault is None]
     found = cells(*random.Random(21).sample(without_faults, 2), Name.Grammars, Name.HostTier)

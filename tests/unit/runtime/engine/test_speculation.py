@@ -232,8 +232,15 @@ def test_only_drafts_that_have_room_are_proposed(undrafted: Start, started: Star
     assert runner.counters.value("graphpod_speculation_proposed_tokens_total", method="Ngram") == 0
 
 
-@pytest.mark.parametrize("kind", ["greedy", "drawn"])
-@pytest.mark.parametrize("kv_cache_bytes", [8 << 20, 400 << 10], ids=["room", "preempted"])
+@pytest.mark.parametrize(
+    ("kv_cache_bytes", "kind"),
+    [
+        pytest.param(8 << 20, "drawn", id="room-drawn"),
+        pytest.param(400 << 10, "greedy", id="preempted-greedy"),
+        pytest.param(8 << 20, "greedy", id="room-greedy", marks=pytest.mark.slow),
+        pytest.param(400 << 10, "drawn", id="preempted-drawn", marks=pytest.mark.slow),
+    ],
+)
 def test_prefix_hits_chunk_tails_and_preemptions(started: Start, kind: str, kv_cache_bytes: int) -> None:
     sampling = SAMPLINGS[kind]
     plain = Served(started(kv_cache_bytes=kv_cache_bytes))

@@ -34,6 +34,20 @@ def tiny(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def without_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is a fork of this process, which has imported torch."""
+
+    def popen(command: list[str], *, stdout: IO[str], stderr: int) -> Forked:
+        assert command[:3] == [sys.executable, "-m", cli.__name__]
+        assert stderr == subprocess.STDOUT
+        return engine_fork(command[3:], os.environ, stdout)
+
+    with_forks = SimpleNamespace(Popen=popen, STDOUT=subprocess.STDOUT, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr(own_engine, "subprocess", with_forks)
+
+
+@pytest.mark.usefixtures("without_imports")
 def test_a_suite_runs_against_our_own_engine(tiny: Path, tmp_path: Path) -> None:
     rows, out = tmp_path / "rows", tmp_path / "out.json"
     rows.write_text(ROWS)
@@ -54,19 +68,6 @@ def test_a_suite_runs_against_our_own_engine(tiny: Path, tmp_path: Path) -> None
         assert seen.ttft is not None
         assert seen.ttft.p50 > 0
         assert seen.without_usage == 0
-
-
-@pytest.fixture
-def without_imports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that ends at once need not import torch first."""
-
-    def popen(command: list[str], *, stdout: IO[str], stderr: int) -> Forked:
-        assert command[:3] == [sys.executable, "-m", cli.__name__]
-        assert stderr == subprocess.STDOUT
-        return engine_fork(command[3:], os.environ, stdout)
-
-    with_forks = SimpleNamespace(Popen=popen, STDOUT=subprocess.STDOUT, TimeoutExpired=subprocess.TimeoutExpired)
-    monkeypatch.setattr(own_engine, "subprocess", with_forks)
 
 
 @pytest.mark.usefixtures("without_imports")
