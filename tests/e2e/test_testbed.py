@@ -202,15 +202,9 @@ def test_pods_on_two_nodes_share_a_volume_and_their_service_survives_the_death_o
     eventually(lambda: [served(two_nodes) for _ in range(5)] == [True] * 5, timeout=15)
 
 
-def test_an_image_that_is_there_is_not_loaded_again(cluster: Cluster, image: Path):
-    cluster.up()
-    said: list[str] = []
-    cluster.load(image, said.append)
-    cluster.load(image, said.append)
-    assert ["already there" in line for line in said] == [False, True]
-
-
-def test_up_on_a_running_testbed_changes_nothing_and_another_level_is_refused(cluster: Cluster):
+def test_up_on_a_running_testbed_changes_nothing_another_level_is_refused_and_no_image_is_loaded_again(
+    cluster: Cluster, image: Path
+):
     cluster.up()
     first, said = record.load(cluster.name), []
     Cluster(cluster.name).up(said.append)
@@ -218,6 +212,11 @@ def test_up_on_a_running_testbed_changes_nothing_and_another_level_is_refused(cl
     assert "already up" in said[-1]
     with pytest.raises(TestbedError, match="python3 -m testbed down --name testbed-a"):
         Cluster(cluster.name, "api").up()
+
+    reported: list[str] = []
+    cluster.load(image, reported.append)
+    cluster.load(image, reported.append)
+    assert ["already there" in line for line in reported] == [False, True]
 
 
 def test_after_kill_9_of_every_part_down_cleans_two_nodes_and_the_neighbour_serves(
