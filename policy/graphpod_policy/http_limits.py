@@ -1,4 +1,6 @@
-"""What one HTTP request may take of a server: settings, each with its bounds, for the API and for the command line."""
+"""What one HTTP request may take of a server: settings, each with its bounds, for the API and for the command line. And
+the header by which operator and engine make sure of each other.
+"""
 
 from dataclasses import dataclass
 
@@ -51,3 +53,5 @@ class HttpLimits:
 
 
 DEFAULT_LIMITS = HttpLimits()
+POD_UID_HEADER = "x-graphpod-pod-uid"
+"""Of an order to an admin port: the uid of the pod that it is for. Addresses of pods pass on to others."""

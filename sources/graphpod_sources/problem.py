@@ -14,6 +14,7 @@ class Reason(StrEnum):
     Truncated = "Truncated"
     ChecksumMismatch = "ChecksumMismatch"
     ChangedUnderUs = "ChangedUnderUs"
+    NoRanges = "NoRanges"
     DiskFull = "DiskFull"
     Stalled = "Stalled"
     NoWeights = "NoWeights"
@@ -57,6 +58,9 @@ ROWS: dict[Reason, Row] = {
         False, "compare spec.model.sha256 with what the publisher states; if it is right, upload the file again"
     ),
     Reason.ChangedUnderUs: Row(False, "wait until the upload is complete, then delete the Job to start again"),
+    Reason.NoRanges: Row(
+        False, "name a server or mirror that answers range requests with 206, or bypass the proxy that drops them"
+    ),
     Reason.DiskFull: Row(False, "enlarge the claim or spec.model.cache.size, or remove models that no service uses"),
     Reason.Stalled: Row(True, "check the network between the cluster and the source"),
     Reason.NoWeights: Row(False, "name the folder of the model that has config.json and *.safetensors"),

@@ -22,7 +22,7 @@ from typing import Any
 
 from stubs.engine.answer import JSON, warmup
 from stubs.engine.fault import CHOICES, FORMS, FaultError, written
-from stubs.engine.sleeping import PATHS, Sleeping
+from stubs.engine.sleeping import PATHS, POD_UID, Sleeping
 from stubs.engine.start import CONFIG_INVALID, SETTING_INVALID, tell
 from stubs.engine.start_settings import ENVIRONMENT, StartSettings
 from stubs.engine.story import End, Story
@@ -156,6 +156,10 @@ class Admin(Handler):
         self.rfile.read(int(self.headers.get("Content-Length", "0")))
         if self.path.partition("?")[0] not in PATHS:
             return self.answer(404, b"Not Found")
+        if (meant := self.headers.get(POD_UID, engine.pod_uid)) != engine.pod_uid:
+            return self.answer(
+                421, f"this is the pod of uid {engine.pod_uid}, not {meant!r}: nothing was done\n".encode()
+            )
         if not engine.started or engine.draining:
             state = engine.story.scene(engine.now).state
             words = f"the engine does not serve (warm-up: {state}); try again later\n"

@@ -13,6 +13,8 @@ from stubs.engine.answer import JSON, Answer
 from stubs.engine.story import AWAKE, WEIGHTS_BYTES
 
 PATHS = ("/sleep", "/wake", "/reload")
+POD_UID = "X-Graphpod-Pod-Uid"
+"""The header that names the pod an order is for."""
 MOST_REVISION = 253
 WHY = {
     "sleep": "set spec.engine.sleep: true, which is not built for several GPUs",

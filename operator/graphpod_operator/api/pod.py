@@ -35,6 +35,11 @@ OWNED_LABELS = (
     "pod-template-hash",
 )
 OWNED_ENV = ("POD_NAME", "POD_NAMESPACE", "POD_UID", "HOME", "OMP_NUM_THREADS")
+GROUP_ENV = ("GRAPHPOD_LEADER", "GRAPHPOD_GROUP_KEY")
+"""Variables by which the pods of a group find each other and know each other, in an engine without an operator."""
+RESERVED_ENV = (*OWNED_ENV, *GROUP_ENV)
+GROUP_PREFIX = "LWS_"
+"""Of the variables that the controller of LeaderWorkerSets gives to pods: a pod that has one already keeps it."""
 OWNED_VOLUMES = ("config", "model", "tmp", "shm", "cache", "api-key", "graphpod-tls", "model-credentials")
 OWNED_PATHS = (
     *("/etc/graphpod", "/etc/graphpod-api-key", "/etc/graphpod-tls"),
@@ -67,10 +72,15 @@ class EnvVar(ApiModel):
         str,
         Ruled(
             ValidationRule(
-                f"!(self in {one_of(OWNED_ENV)})",
-                f"podTemplate.env: {', '.join(OWNED_ENV)} are set by the operator",
-                lambda name: name not in OWNED_ENV,
-            )
+                f"!(self in {one_of(RESERVED_ENV)})",
+                f"podTemplate.env: {', '.join(RESERVED_ENV)} are set by the operator",
+                lambda name: name not in RESERVED_ENV,
+            ),
+            ValidationRule(
+                f"!self.startsWith('{GROUP_PREFIX}')",
+                f"podTemplate.env: {GROUP_PREFIX}… are set by LeaderWorkerSet",
+                lambda name: not name.startswith(GROUP_PREFIX),
+            ),
         ),
     ] = Field(
         min_length=1,

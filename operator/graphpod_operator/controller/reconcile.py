@@ -161,7 +161,7 @@ class Reconciler:
         now = self._clock.timestamp()
         prepared, polled = prepares_until(seen.pods, now), read_again(seen.readings.values())
         ordering: float | None = None
-        if isinstance(outcome, Desired) and stopped is None and not found.paused:
+        if isinstance(outcome, Desired) and stopped is None:
             seen, ordering = await self._weights_sender.carry_out(found, outcome, seen, memory)
         reported = status(found, outcome, stopped, seen, now)
         held_back = None if unheard else await self._writer.write(found, reported, memory)

@@ -6,6 +6,7 @@ model, also the engine's `refine`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -58,10 +59,12 @@ from graphpod_policy.node import processes_bytes
 from graphpod_policy.rules import GATES, is_about_built
 from graphpod_policy.rules.gates import PADDING_GATE, Gap, gaps
 from graphpod_policy.start.footprint import page_bytes, read_bytes, stream_bytes, weights_bytes
-from graphpod_policy.units import size
+from graphpod_policy.units import duration, size
 
 ALL = AllowLists()
 """No list restricts anything."""
+SLOW_SECONDS = 1800
+"""An estimate of a start above this is a warning."""
 
 
 class Verdict(StrEnum):
@@ -119,6 +122,19 @@ class Explanation:
     def start_limit(self) -> int:
         """Seconds after which the kubelet ends a start."""
         return start_ceiling(self.manifest.spec, self.plan)
+
+    @property
+    def slow(self) -> str | None:
+        """That a start takes long, or longer than the kubelet waits, with the next step; None: it does not."""
+        seconds, limit = self.final.budget.start_seconds, self.start_limit
+        if seconds <= min(SLOW_SECONDS, limit):
+            return None
+        most = f"Ready may take up to {duration(seconds)}"
+        fewer = "list fewer and smaller sizes in spec.graph.sizes.prefill, or set spec.graph.prefill to Disabled"
+        if seconds <= limit:
+            return f"{most}: {fewer}"
+        asked = f"set spec.engine.startTimeout to {math.ceil(seconds / 60)}m"
+        return f"{most}, and the kubelet ends a start after {duration(limit)}: {asked}, or {fewer}"
 
     @property
     def verdict(self) -> Verdict:
@@ -313,6 +329,7 @@ def as_dict(explanation: Explanation) -> dict[str, Any]:
         "verdict": explanation.verdict.value,
         "graphs": explanation.graphs.value,
         "unchecked": [one.name.lower() for one in explanation.unchecked],
+        "warnings": [explanation.slow] if explanation.slow is not None and not explanation.obstacles else [],
         "obstacles": [{"reason": one.reason, "what": one.what, "step": one.step} for one in explanation.obstacles],
         **{phase.value: phase_dict(phase, explanation) for phase in Phase},
         "backend": final.backend.value,

@@ -201,10 +201,14 @@ def _recorder(plan: Plan, policy: Policy) -> str:
 
 
 def _verdict(explanation: Explanation, paint: Paint) -> Iterator[str]:
-    """Whether a pod can start, with a line for each obstacle; then how graphs compare with the request."""
+    """Whether a pod can start, with a line for each obstacle; that it takes long; then how graphs compare with the
+    request.
+    """
     yield from (paint(Ink.Bad, line) for line in obstacle_lines(explanation.obstacles))
     if not explanation.obstacles:
         yield _can(explanation, paint)
+        slow = textwrap.wrap(f"slow: {explanation.slow}", WIDTH, subsequent_indent=" " * 6) if explanation.slow else ()
+        yield from (paint(Ink.Care, line) for line in slow)
     ink, said = GRAPHS[explanation.graphs]
     yield paint(ink, f"{'Its plan of graphs' if explanation.obstacles else 'Graphs'}: {said}.")
 
@@ -239,7 +243,10 @@ def _short(explanation: Explanation, paint: Paint) -> str:
         return paint(Ink.Bad, f"cannot start: {explanation.obstacles[0].reason}")
     can = "can start by its spec" if explanation.unchecked else "can start"
     ink, _ = GRAPHS[explanation.graphs]
-    return paint(ink, can + (", with less than requested of graphs" if ink is Ink.Care else ""))
+    less = ", with less than requested of graphs" if ink is Ink.Care else ""
+    if explanation.slow is None:
+        return paint(ink, can + less)
+    return paint(Ink.Care, f"{can}{less}; slow: up to {duration(explanation.final.budget.start_seconds)}")
 
 
 def _block(title: str, texts: list[str], paint: Paint = plain, ink: Ink | None = None) -> Iterator[str]:

@@ -7,11 +7,13 @@ cannot reach pod addresses.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import aiohttp
 
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.observe.warmup_poller import Unreachable
+from graphpod_policy.http_limits import POD_UID_HEADER
 
 DEFAULT_URL = "http://{ip}:8001"
 """Placeholders: {ip} (IPv6 in brackets), {namespace}, {name}."""
@@ -55,9 +57,9 @@ class HttpAdminPort:
 
     async def order(self, pod: Pod, path: str) -> None:
         """A POST that the engine takes or refuses; `/warmup` reports what becomes of it. Raises Unreachable where it
-        did neither.
+        did neither: so does another pod that has the address now, because the order names the pod's uid.
         """
-        url, status, body = await self._answer(pod, "POST", path, MAX_BYTES)
+        url, status, body = await self._answer(pod, "POST", path, MAX_BYTES, {POD_UID_HEADER: pod.uid})
         if status not in TAKEN:
             said = body[:SAID_BYTES].decode(errors="replace").strip()
             raise Unreachable(f"pod {pod.name}: POST {url} answered {status}: {said}")
@@ -70,13 +72,17 @@ class HttpAdminPort:
             raise Unreachable(f"pod {pod.name}: {url} answered more than {most} bytes; {_logs(pod)}")
         return body
 
-    async def _answer(self, pod: Pod, method: str, path: str, most: int) -> tuple[str, int, bytes]:
+    async def _answer(
+        self, pod: Pod, method: str, path: str, most: int, headers: Mapping[str, str] | None = None
+    ) -> tuple[str, int, bytes]:
         """The URL that was asked, the status, and the body up to one byte more than `most`."""
         ip = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
         url = self._url.format(ip=ip, namespace=pod.namespace, name=pod.name) + path
         timeout = aiohttp.ClientTimeout(total=TIMEOUT)
         try:
-            async with self._session.request(method, url, timeout=timeout, allow_redirects=False) as response:
+            async with self._session.request(
+                method, url, timeout=timeout, allow_redirects=False, headers=headers
+            ) as response:
                 body = await response.content.read(most + 1)
                 while len(body) <= most and (more := await response.content.read(most + 1 - len(body))):
                     body += more

@@ -57,12 +57,15 @@ class PodWeights:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a service's annotations ask for. A `not_asleep` or `not_reloaded` says why that cannot be done."""
+    """What a service's annotations ask for. A `not_asleep` or `not_reloaded` says why that cannot be done. While it is
+    `paused`, its pods get no orders.
+    """
 
     asleep: bool = False
     revision: str | None = None
     not_asleep: str = ""
     not_reloaded: str = ""
+    paused: bool = False
 
     @property
     def sleeps(self) -> bool:
@@ -91,6 +94,7 @@ def wish(found: Service) -> Wish:
         revision=found.reload,
         not_asleep=_not_asleep(found.sleep, found.spec),
         not_reloaded=_not_reloaded(found.reload, found.spec),
+        paused=found.paused,
     )
 
 
@@ -147,6 +151,8 @@ def orders(
     alone, except that one that falls asleep can be woken. So can those of an earlier form: they serve until the rollout
     replaces them, which may not come to an end.
     """
+    if wanted.paused:
+        return ()
     if wanted.sleeps:
         due = [one for one in pods if one.state == AWAKE or (one.state == ASLEEP and one.idle)]
         return tuple(Order(one.uid, Command.Sleep) for one in due) if settled else ()

@@ -40,7 +40,7 @@ from graphpod_operator.status.graph import graph_status
 from graphpod_operator.status.optional_findings import find_optional, find_scaling
 from graphpod_operator.status.weights_findings import find_asleep, is_settled, weights_of, weights_status
 
-STOPPED = (Reason.Suspended, Reason.Sleeping)
+STOPPED = (Reason.Suspended, Reason.Sleeping, Reason.SleepPaused)
 """Reasons of a service that is not Ready because its user wants it so: nothing works towards Ready."""
 
 
@@ -69,7 +69,7 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
         wanted, weights = wish(found), weights_of(current, seen)
         asleep = find_asleep(wanted, weights, pods_asked(outcome, seen), is_settled(outcome, seen), seen)
         apart |= {} if asleep is None else {ConditionType.Asleep: asleep}
-        place = weights_status(wanted, weights)
+        place = weights_status(wanted, weights, pods_asked(outcome, seen))
     else:
         assert stop is not None
         findings = blocked_findings(stop, seen)
@@ -182,7 +182,7 @@ def _phase(conditions: tuple[Condition, ...]) -> ServicePhase:
         return ServicePhase.Degraded if degraded else ServicePhase.Ready
     if by_type[ConditionType.WorkloadAvailable].reason == Reason.Suspended.name:
         return ServicePhase.Suspended
-    if by_type[ConditionType.WorkloadAvailable].reason == Reason.Sleeping.name:
+    if by_type[ConditionType.WorkloadAvailable].reason in (Reason.Sleeping.name, Reason.SleepPaused.name):
         return ServicePhase.Sleeping
     if ConditionType.Stalled in by_type:
         return ServicePhase.Stalled

@@ -6,15 +6,17 @@ from collections.abc import Iterable, Sequence
 
 from graphpod_operator.api.status import PodWeightsStatus, WeightsStatus
 from graphpod_operator.cache.pod import Pod
+from graphpod_operator.cache.service import ANNOTATION_MAX
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.observe.observed_state import Observed
 from graphpod_operator.observe.warmup_report import Reading, State
 from graphpod_operator.plan.desired_state import Desired
-from graphpod_operator.plan.weights_orders import WAKING, PodWeights, Wish
+from graphpod_operator.plan.weights_orders import STANDING, WAKING, PodWeights, Wish
 from graphpod_operator.status.finding import Finding
 from graphpod_policy.units import size
 
 MOST_PODS = 64
+HELD = "the annotation graphpod.dev/paused holds back the orders to pods"
 
 
 def weights_of(pods: Iterable[Pod], seen: Observed) -> tuple[PodWeights, ...]:
@@ -47,12 +49,14 @@ def is_settled(desired: Desired, seen: Observed) -> bool:
 def find_away(wanted: Wish, pods: Sequence[PodWeights], asked: int) -> Finding | None:
     """What WorkloadAvailable says while pods sleep until they are woken; None while none does."""
     away = [one for one in pods if one.commanded]
+    slept = [one for one in away if one.slept]
+    if wanted.sleeps and len(slept) == len(pods) == asked != 0:
+        return Finding(Reason.Sleeping, _all_asleep(slept))
+    if wanted.paused and away and _stands(pods):
+        return Finding(Reason.SleepPaused, f"{len(slept)} of {asked} pods sleep, and {HELD}")
     if wanted.sleeps:
         if not away:
             return None
-        slept = [one for one in away if one.slept]
-        if len(slept) == len(pods) == asked:
-            return Finding(Reason.Sleeping, _all_asleep(slept))
         return Finding(Reason.FallingAsleep, f"{len(slept)} of {asked} pods sleep")
     if (refused := next((one for one in away if one.trouble), None)) is not None:
         return Finding(Reason.WakeRefused, f"pod {refused.name}: {refused.trouble}")
@@ -70,6 +74,8 @@ def find_asleep(wanted: Wish, pods: Sequence[PodWeights], asked: int, settled: b
     slept = [one for one in pods if one.slept]
     if asked == 0 or (slept and len(slept) == len(pods) == asked):
         return Finding(Reason.Asleep, _all_asleep(slept) if slept else "the spec requests no pods")
+    if wanted.paused and _stands(pods):
+        return Finding(Reason.SleepPaused, f"{len(slept)} of {asked} pods sleep, and {HELD}")
     for one in pods:
         trouble = one.trouble if not one.commanded else None
         if (why := trouble or seen.unsent.get(one.uid)) is not None:
@@ -91,6 +97,8 @@ def find_reload(wanted: Wish, pods: Sequence[PodWeights], asked: int, settled: b
     named = f"the weights of {wanted.revision[:64]!r}"
     if len(done) == len(pods) == asked:
         return Finding(Reason.Reloaded, f"{asked} of {asked} pods serve {named}")
+    if wanted.paused and _stands(pods):
+        return Finding(Reason.Loaded, f"{len(done)} of {asked} pods serve {named}, and {HELD}")
     for one in pods:
         why = one.problem if one.refused == wanted.revision else seen.unsent.get(one.uid)
         if why and one not in done:
@@ -103,19 +111,27 @@ def find_reload(wanted: Wish, pods: Sequence[PodWeights], asked: int, settled: b
     return Finding(Reason.Reloading, f"{len(done)} of {asked} pods serve {named}")
 
 
-def weights_status(wanted: Wish, pods: Sequence[PodWeights]) -> WeightsStatus | None:
+def weights_status(wanted: Wish, pods: Sequence[PodWeights], asked: int) -> WeightsStatus | None:
     """`status.weights`; None while no annotation asks for anything and no pod sleeps until it is woken."""
     if not pods or not (wanted.asleep or wanted.revision is not None or any(one.commanded for one in pods)):
         return None
     slept = [one for one in pods if one.slept]
+    served = {one.revision for one in pods}
     return WeightsStatus(
         asleep=f"{len(slept)}/{len(pods)}",
         freed_bytes=sum(one.freed for one in slept),
+        reload=wanted.revision if wanted.revision is not None and 0 < len(wanted.revision) <= ANNOTATION_MAX else None,
+        revision=(served.pop() or None) if len(served) == 1 and len(pods) == asked else None,
         pods=tuple(
             PodWeightsStatus(name=one.name, state=one.state[:64], revision=one.revision or None)
             for one in pods[:MOST_PODS]
         ),
     )
+
+
+def _stands(pods: Sequence[PodWeights]) -> bool:
+    """Whether the weights of none are on their way."""
+    return all(one.state in STANDING for one in pods)
 
 
 def _all_asleep(pods: Sequence[PodWeights]) -> str:

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from graphpod_policy.http_limits import POD_UID_HEADER
 from graphpod_runtime.front.access.api_key import ApiKey
 from graphpod_runtime.front.metrics.exporter import Exporter
 from graphpod_runtime.front.requests.sleeping import MOST_REVISION, NotNow, Sleeping
@@ -17,6 +18,7 @@ SCRAPE_HEADER = "X-Prometheus-Scrape-Timeout-Seconds"
 """Prometheus and what stands in for it (vmagent, Alloy, OpenTelemetry's receiver) send it with each scrape; a person
 with curl does not.
 """
+MISDIRECTED = 421
 DEFAULT_WAIT_SECONDS = 60
 """Of a change of the weights' place, for its end."""
 
@@ -29,7 +31,8 @@ def admin_app(
     key: ApiKey | None = None,
 ) -> Starlette:
     """GET /livez /startupz /readyz /warmup /metrics; POST /sleep /wake /reload, by `sleeping`, for who sends the `key`:
-    monitoring reaches this port, and is not to take a service from its clients.
+    monitoring reaches this port, and is not to take a service from its clients. An order that names another pod is
+    refused.
     """
 
     def answer(ok: bool, reason: str) -> Response:
@@ -61,6 +64,10 @@ def admin_app(
         if key is not None and not key.admits(request.headers.get("authorization", "")):
             words = "this needs the header Authorization: Bearer KEY, with a key of the API port\n"
             return PlainTextResponse(words, 401, {"www-authenticate": "Bearer"})
+        meant = request.headers.get(POD_UID_HEADER, status.pod_uid)
+        if meant != status.pod_uid:
+            words = f"this is the pod of uid {status.pod_uid}, and the order is for {meant[:64]!r}: nothing was done\n"
+            return PlainTextResponse(words, MISDIRECTED)
         what, revision = Change(request.url.path.removeprefix("/")), request.query_params.get("revision", "")
         try:
             wait = float(request.query_params.get("wait", DEFAULT_WAIT_SECONDS))

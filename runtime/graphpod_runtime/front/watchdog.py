@@ -8,13 +8,12 @@ heart shows the same way: its last progress grows old.
 import time
 from collections.abc import Callable
 
-from graphpod_policy import Facts, ModelFacts, Phase, Plan, refine
+from graphpod_policy import Facts, ModelFacts, Plan, refine
+from graphpod_policy.start.stage_limits import FLOOR_SECONDS, IMPORT, stage_limits
 from graphpod_runtime.wire.messages import Heartbeat
 
-FLOOR_SECONDS = 60.0
-FACTOR = 3.0
 SILENT_SECONDS = 20.0
-"""Of the first of several ranks, whose heart beats whatever it does: it is stopped, and so are the others."""
+"""Of the first of several ranks, whose heart beats unless it imports: it is stopped, and so are the others."""
 
 
 class Watchdog:
@@ -25,15 +24,15 @@ class Watchdog:
     ) -> None:
         """`model` as its config.json describes it: what a plan was estimated with may have been much smaller."""
         self._clock = clock
-        self._heard = ("Import", clock())
+        self._heard = (IMPORT, clock())
         """The stage and the last progress: one value, because probes read it on a thread of their own."""
         self._turned = self._beat = clock()
         self._ranks = plan.features.tensor * plan.features.pipeline
         self._silent_seconds = SILENT_SECONDS if self._ranks > 1 else None
-        self.limits = _limits(plan)
+        self.limits = stage_limits(plan)
         """Seconds without progress that each stage may take."""
         if model is not None:
-            real = _limits(refine(plan, Facts(model=model)))
+            real = stage_limits(refine(plan, Facts(model=model)))
             self.limits = {stage: max(limit, real[stage]) for stage, limit in self.limits.items()}
 
     def heard(self, beat: Heartbeat) -> None:
@@ -64,18 +63,6 @@ class Watchdog:
         seconds = self._clock() - self._beat
         if self._silent_seconds is None or seconds <= self._silent_seconds:
             return None
+        if self._heard[0] == IMPORT and seconds <= self.limits[IMPORT]:
+            return None  # a library that is loaded holds the interpreter, for long on a throttled CPU
         return f"rank 0 of {self._ranks} stands still at {self._heard[0]}: no beat of its heart for {seconds:.0f} s"
-
-
-def _limits(plan: Plan) -> dict[str, float]:
-    """Seconds without progress by stage. One stage's estimate is its share of the plan's budget: import and load have
-    what is not capture's; a size of capture or of the self-check at most what the whole ladder may take, by its part
-    of the ladder's rows, and so does a pass of serving.
-    """
-    budget = plan.budget
-    sizes = [size for phase in Phase for size in plan.phases[phase].sizes]
-    one_size = budget.capture_seconds * max(sizes, default=0) / max(1, sum(sizes))
-    start = float(budget.start_seconds - 2 * budget.capture_seconds - budget.check_seconds)
-    # A capture runs the pass that it records, so no pass of serving takes longer than one.
-    estimates = {"Import": start, "Loading": start, "Capturing": one_size, "SelfChecking": one_size, "Ready": one_size}
-    return {stage: max(FLOOR_SECONDS, FACTOR * estimate) for stage, estimate in estimates.items()}

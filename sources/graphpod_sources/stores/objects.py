@@ -1,6 +1,7 @@
 """s3://, gs:// and az://: objects below a prefix, by one library."""
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -19,6 +20,7 @@ from graphpod_sources.stores import secret_hosts
 from graphpod_sources.stores.allowed_hosts import ALL, AllowedHosts
 from graphpod_sources.stores.http_client import STATUSES, origin
 from graphpod_sources.stores.proxies import proxy_for
+from graphpod_sources.stores.redirect_guard import RedirectGuard
 from graphpod_sources.uri import ModelUri, Scheme
 
 if TYPE_CHECKING:
@@ -27,14 +29,6 @@ if TYPE_CHECKING:
 CHUNK = 1 << 20
 Store = S3Store | GCSStore | AzureStore
 _Opener = Callable[[str, Credentials, Mapping[str, Any]], Store]
-AWS_ROLES = (
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-)
-"""Variables by which a cluster gives a pod a role."""
-GOOGLE_ROLES = ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_BEARER_TOKEN", "GOOGLE_SKIP_SIGNATURE")
-AZURE_ROLES = ("AZURE_FEDERATED_TOKEN_FILE", "AZURE_CLIENT_SECRET", "AZURE_SKIP_SIGNATURE")
 AZURE_HOSTS = re.compile(r"[a-z0-9]{3,24}\.blob\.core\.windows\.net")
 """All accounts: what a role sends there, Azure alone receives."""
 KINDS: tuple[tuple[type[Exception], Reason], ...] = (
@@ -47,6 +41,7 @@ KINDS: tuple[tuple[type[Exception], Reason], ...] = (
     (exceptions.UnknownConfigurationKeyError, Reason.BadUri),
 )
 SAID: tuple[tuple[str, Reason], ...] = (
+    ("non-partial response", Reason.NoRanges),
     ("SlowDown", Reason.RateLimited),
     ("TooManyRequests", Reason.RateLimited),
     ("TimedOut", Reason.Stalled),
@@ -79,6 +74,31 @@ OWN: Mapping[Scheme, tuple[tuple[str, ...], tuple[str, ...], re.Pattern[str]]] =
 """By scheme: the keys that are credentials, those that name the endpoint, and the service's own hosts. An account of
 Azure is a host: where a variable names it, the Secret has to say so.
 """
+LOGINS: Mapping[Scheme, tuple[str, ...]] = {
+    Scheme.S3: ("AWS_ENDPOINT_URL_STS", "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
+    Scheme.Google: (),
+    Scheme.Azure: ("AZURE_AUTHORITY_HOST", "IDENTITY_ENDPOINT", "AZURE_MSI_ENDPOINT"),
+}
+"""Variables that name where a role logs in."""
+METADATA = "http://169.254.169.254"
+"""Where clouds give a node, and some a pod, its role."""
+ROLES: Mapping[Scheme, tuple[tuple[str, ...], re.Pattern[str]]] = {
+    Scheme.S3: (
+        (
+            "AWS_SKIP_SIGNATURE",
+            "AWS_WEB_IDENTITY_TOKEN_FILE",
+            "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        ),
+        OWN[Scheme.S3][2],
+    ),
+    Scheme.Google: (
+        ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_BEARER_TOKEN", "GOOGLE_SKIP_SIGNATURE"),
+        OWN[Scheme.Google][2],
+    ),
+    Scheme.Azure: (("AZURE_FEDERATED_TOKEN_FILE", "AZURE_CLIENT_SECRET", "AZURE_SKIP_SIGNATURE"), AZURE_HOSTS),
+}
+"""Variables by which a cluster gives a pod a role, or a user asks for the node's; and the hosts that a role is for."""
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 
 
@@ -91,17 +111,6 @@ class Objects:
         self._uri = uri
         self._prefix = f"{uri.folder}/" if uri.folder else ""
         authorities = credentials.get("SSL_CERT_FILE")
-        options: dict[str, Any] = {
-            "client_options": {
-                **({"root_certificate": _certificates(authorities)} if authorities else {}),
-                "allow_http": True,  # of an endpoint that is http://; without one it is https://
-                "connect_timeout": timedelta(seconds=min(15.0, stall_seconds)),
-                "read_timeout": timedelta(seconds=min(30.0, stall_seconds)),
-                "timeout": timedelta(hours=1),
-            },
-            # Tries and waits are Patience's, which has one deadline for all.
-            "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
-        }
         scheme, host, port = origin(where := ENDPOINTS[uri.scheme](credentials))
         allowed.check(host, port)
         if (proxy := proxy_for(scheme, host)) is not None:
@@ -109,6 +118,19 @@ class Objects:
         keys, named, own = OWN[uri.scheme]
         if credentials.named(*named) not in credentials.secret:
             secret_hosts.check(credentials, keys, where, own)
+        self._host, self._guard = host, RedirectGuard((where, *_logins(uri.scheme, credentials, where)))
+        options: dict[str, Any] = {
+            "client_options": {
+                **({"root_certificate": _certificates(authorities)} if authorities else {}),
+                **self._guard.options,
+                "allow_http": scheme == "http",
+                "connect_timeout": timedelta(seconds=min(15.0, stall_seconds)),
+                "read_timeout": timedelta(seconds=min(30.0, stall_seconds)),
+                "timeout": timedelta(hours=1),
+            },
+            # Tries and waits are Patience's, which has one deadline for all.
+            "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
+        }
         try:
             self._store: Store = _STORES[uri.scheme](uri.place, credentials, options)
         except (ValueError, exceptions.BaseError) as error:
@@ -157,6 +179,12 @@ class Objects:
     def _problem(self, error: Exception, path: str = "") -> Problem:
         """What the library says, in our words. Its own text may hold signed addresses, so only its kind is shown."""
         where = f"{self._uri.shown}: {shown(path)}" if path else self._uri.shown
+        if (host := self._guard.refused) is not None:
+            return Problem(
+                Reason.HostNotAllowed,
+                f"{where}: the store redirects to {shown(host)}, and the credentials are for {self._host} alone",
+                next_step="if that host is right, name it as the endpoint in spec.podTemplate.env",
+            )
         reason = next((reason for kind, reason in KINDS if isinstance(error, kind)), None)
         said, status = str(error), _STATUS.search(str(error))
         if reason is None:
@@ -168,6 +196,7 @@ class Objects:
             Reason.NotFound: "does not exist",
             Reason.Unauthorized: "the store refuses these credentials, or wants some",
             Reason.ChangedUnderUs: "was replaced during the download",
+            Reason.NoRanges: "the store, or a proxy on the way, ignores range requests and answers with whole objects",
             Reason.BadUri: "is not understood by the store's client",
             Reason.RateLimited: "the store asks for fewer requests",
             Reason.Unreachable: "the store cannot be reached",
@@ -203,7 +232,12 @@ def _region(credentials: Credentials) -> str:
 
 
 def _google_endpoint(credentials: Credentials) -> str:
-    return credentials.get(*OWN[Scheme.Google][1]) or "https://storage.googleapis.com"
+    """An account may name one, too: the library goes there."""
+    try:
+        named = json.loads(credentials.get(*OWN[Scheme.Google][0]) or "{}").get("gcs_base_url")
+    except (ValueError, AttributeError, RecursionError):
+        named = None
+    return credentials.get(*OWN[Scheme.Google][1]) or str(named or "https://storage.googleapis.com")
 
 
 def _azure_endpoint(credentials: Credentials) -> str:
@@ -224,9 +258,26 @@ def _account(credentials: Credentials) -> str:
     return account
 
 
-def _role(credentials: Credentials, endpoint: str, own: re.Pattern[str], *names: str) -> bool:
+def _role(credentials: Credentials, endpoint: str, scheme: Scheme) -> bool:
     """Whether the pod's role is used: where the cluster gives one, and never for an endpoint of a stranger."""
+    names, own = ROLES[scheme]
     return credentials.named(*names) is not None and secret_hosts.allows(credentials, endpoint, own)
+
+
+def _logins(scheme: Scheme, credentials: Credentials, endpoint: str) -> Iterator[str]:
+    """Where the library logs in by the pod's role; nothing where none is used."""
+    if not _role(credentials, endpoint, scheme):
+        return
+    yield METADATA
+    match scheme:
+        case Scheme.S3:
+            yield f"https://sts.{_region(credentials)}.amazonaws.com"
+            yield "http://169.254.170.2"
+        case Scheme.Google:
+            yield from ("https://oauth2.googleapis.com", "http://metadata.google.internal")
+        case Scheme.Azure:
+            yield "https://login.microsoftonline.com"
+    yield from (url for name in LOGINS[scheme] if (url := credentials.get(name)))
 
 
 def _s3(bucket: str, credentials: Credentials, options: Mapping[str, Any]) -> S3Store:
@@ -237,7 +288,7 @@ def _s3(bucket: str, credentials: Credentials, options: Mapping[str, Any]) -> S3
         given |= {"access_key_id": key, "secret_access_key": secret}
         if token := credentials.get("AWS_SESSION_TOKEN"):
             given["session_token"] = token
-    elif not _role(credentials, endpoint, OWN[Scheme.S3][2], "AWS_SKIP_SIGNATURE", *AWS_ROLES):
+    elif not _role(credentials, endpoint, Scheme.S3):
         given["skip_signature"] = True  # a public bucket; no node's own role without a word
     return S3Store(bucket, **given, **options)
 
@@ -249,7 +300,7 @@ def _google(bucket: str, credentials: Credentials, options: Mapping[str, Any]) -
         given["service_account_key"] = account
     elif account:
         given["service_account"] = account
-    elif not _role(credentials, _google_endpoint(credentials), OWN[Scheme.Google][2], *GOOGLE_ROLES):
+    elif not _role(credentials, _google_endpoint(credentials), Scheme.Google):
         given["skip_signature"] = True
     if base := credentials.get("GOOGLE_BASE_URL"):
         given["base_url"] = base
@@ -264,7 +315,7 @@ def _azure(container: str, credentials: Credentials, options: Mapping[str, Any])
         given["account_key"] = key
     elif token := credentials.get("AZURE_STORAGE_SAS_TOKEN", "SAS_TOKEN"):
         given["sas_key"] = token
-    elif not _role(credentials, _azure_endpoint(credentials), AZURE_HOSTS, *AZURE_ROLES):
+    elif not _role(credentials, _azure_endpoint(credentials), Scheme.Azure):
         given["skip_signature"] = True
     return AzureStore(container, **given, **options)
 

@@ -13,11 +13,12 @@ from graphpod_sources.problem import Problem, Reason
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """Where a proxy is, and its Proxy-Authorization header."""
+    """Where a proxy is, and its Proxy-Authorization header; `credentials` are the same as they stand in a URL."""
 
     host: str
     port: int
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    credentials: str = field(default="", repr=False)
 
 
 def proxy_for(scheme: str, host: str) -> Proxy | None:
@@ -42,7 +43,7 @@ def proxy_for(scheme: str, host: str) -> Proxy | None:
     if parts.username is not None:
         word = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers["Proxy-Authorization"] = f"Basic {b64encode(word.encode()).decode()}"
-    return Proxy(found, port or 80, headers)
+    return Proxy(found, port or 80, headers, parts.netloc.rpartition("@")[0])
 
 
 def _in_a_network(host: str, without: str) -> bool:

@@ -16,13 +16,15 @@ def header(file: RemoteFile, start: int, end: int | None) -> dict[str, str]:
 
 
 def body(reply: Reply, file: RemoteFile, start: int, end: int | None) -> Iterator[memoryview]:
-    """The bytes of an answer. Raises `Problem` (ChangedUnderUs) for another version or size, or for other bytes."""
+    """The bytes of an answer. Raises `Problem`: ChangedUnderUs for another version or size, NoRanges for a server that
+    ignores the range, ServerError for other bytes.
+    """
     name = shown(file.path)
     if start and reply.range_start() is None:
         raise Problem(
-            Reason.ChangedUnderUs,
-            f"{name}: {reply.where} answers the whole file, and the rest from byte {start} was asked for",
-            next_step="delete the Job to start again; if it stays, the source takes no range requests",
+            Reason.NoRanges,
+            f"{name}: {reply.where} ignores the header Range: it answers {reply.status} with the whole file, and bytes "
+            f"from {start} on were requested",
         )
     if reply.range_start() not in (None, start):
         raise Problem(Reason.ServerError, f"{name}: {reply.where} sends byte {reply.range_start()} instead of {start}")

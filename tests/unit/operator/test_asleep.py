@@ -115,6 +115,12 @@ class Fleet(World):
         self.cluster.put(Resource.InferenceService, manifest)
         await self.settle()
 
+    @property
+    def weights(self) -> dict[str, Any]:
+        """`status.weights`."""
+        found: dict[str, Any] = self.service["status"]["weights"]
+        return found
+
     def orders(self) -> list[str]:
         """What was sent since the last call: pod and path."""
         sent, self.engines.orders = self.engines.orders, []
@@ -407,3 +413,59 @@ async def test_a_pod_that_somebody_put_to_sleep_by_hand_is_woken() -> None:
     await world.settle()
     assert world.orders() == ["a /wake?wait=0"]
     assert world.condition("Ready") == ("True", "Ready")
+
+
+async def test_a_paused_service_says_that_its_pods_get_no_orders_and_obeys_once_it_is_not_paused() -> None:
+    world = await Fleet("a", "b").started()
+    await world.annotate(paused="true", sleep="true")
+    assert world.orders() == []
+    assert world.condition("Asleep") == ("False", "SleepPaused")
+    assert world.message("Asleep").startswith(
+        "0 of 2 pods sleep, and the annotation graphpod.dev/paused holds back the orders to pods; to continue: kubectl"
+    )
+    assert world.condition("Ready") == ("True", "Ready")
+    await world.annotate(paused=None)
+    assert world.orders() == ["a /sleep?wait=0", "b /sleep?wait=0"]
+    assert world.condition("Asleep") == ("True", "Asleep")
+    await world.annotate(paused="true", sleep=None, reload="v2")
+    assert world.orders() == []
+    assert world.condition("Ready") == ("False", "SleepPaused")
+    assert "2 of 2 pods sleep, and the annotation graphpod.dev/paused" in world.message("WorkloadAvailable")
+    assert "Reconciling" not in {row["type"] for row in world.service["status"]["conditions"]}
+    await world.annotate(paused=None)
+    await world.settle(40.0)
+    assert world.condition("Ready") == ("True", "Ready")
+
+
+async def test_a_paused_service_says_that_it_gets_no_new_weights_and_serves_on() -> None:
+    world = await Fleet("a").started()
+    await world.annotate(paused="true", reload="v2")
+    assert world.orders() == []
+    assert world.condition("ModelAvailable") == ("True", "Loaded")
+    assert world.message("ModelAvailable").startswith(
+        "0 of 1 pods serve the weights of 'v2', and the annotation graphpod.dev/paused holds back the orders"
+    )
+    await world.annotate(paused=None)
+    assert world.condition("ModelAvailable") == ("True", "Reloaded")
+
+
+async def test_the_status_names_the_order_it_is_about_and_what_every_pod_serves() -> None:
+    """So a script that waits for a second reload does not take the end of the first for it."""
+    world = await Fleet("a", "b").started()
+    await world.annotate(reload="v1")
+    await world.settle(5.0)
+    assert (world.weights["reload"], world.weights["revision"]) == ("v1", "v1")
+    world.engines.holds = True
+    await world.annotate(reload="v2")
+    assert (world.weights["reload"], world.weights.get("revision")) == ("v2", "v1")
+    world.engines.obey("a", "reload", "v2")
+    await world.settle(5.0)
+    assert world.weights.get("revision") is None
+    world.engines.obey("b", "reload", "v2")
+    await world.settle(5.0)
+    assert world.weights["revision"] == "v2"
+    world.engines.holds = False
+    world.engines.problems["a", "reload"] = "3 of 120 tensors are missing"
+    await world.annotate(reload="v3")
+    assert (world.weights["reload"], world.weights["revision"]) == ("v3", "v2")
+    assert world.condition("ModelAvailable") == ("False", "ReloadRefused")

@@ -303,6 +303,18 @@ def test_weights_that_are_not_what_was_listed_never_get_their_name(root: Path, c
         assert fetched(stub, root).problem is None
 
 
+def test_a_server_that_ignores_ranges_is_not_taken_for_one_whose_file_changed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphpod_sources.transfer.download.Download.__init__.__defaults__", (2, 1 << 20, 4 << 20))
+    with lying(WEIGHTS, WEIGHTS).serving() as stub:
+        done = fetched(stub, root)
+    assert done.reason is Reason.NoRanges
+    assert done.problem is not None
+    assert "ignores the header Range: it answers 200 with the whole file" in done.problem.message
+    assert "answers range requests with 206" in done.problem.message
+
+
 def test_a_configuration_that_was_altered_is_found_by_its_git_object_id(root: Path) -> None:
     script = lying(WEIGHTS, WEIGHTS)
     script.answers[f"/org/tiny/resolve/{COMMIT}/config.json"] = Reply(200, {}, CONFIG.replace(b"llama", b"LLAMA"))

@@ -217,3 +217,78 @@ def test_a_folder_of_this_machine_is_copied(tmp_path: Path, root: Path) -> None:
     assert done.problem is None
     assert there(root / "model") == MODEL | {"merges.txt": MODEL["tokenizer.json"]}
     assert Fetched("file:///no/such/folder", root, name="none").reason is Reason.NotFound
+
+
+def test_a_store_that_ignores_ranges_says_so(folder: Path, root: Path) -> None:
+    objects = s3.Storage(folder)
+
+    def whole(asked: Asked) -> Reply:
+        reply = objects.answer(asked)
+        return reply if reply.file is None else Reply(200, reply.headers, reply.file.read_bytes())
+
+    with WebStub(whole, s3.refusal).serving() as stub:
+        done = fetched(stub, root)
+    assert done.reason is Reason.NoRanges
+    assert done.problem is not None
+    assert "answers with whole objects" in done.problem.message
+    assert "answers range requests with 206" in done.problem.message
+
+
+@pytest.mark.parametrize("at", ["?list", ".safetensors"])
+def test_a_redirect_to_another_host_is_not_followed_and_takes_no_token_there(
+    folder: Path, root: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """The library would send it the session token."""
+    for name in ("HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    objects = s3.Storage(folder)
+    with s3.serve(folder).serving() as other:
+
+        def answer(asked: Asked) -> Reply:
+            leads = asked.path.endswith(at) or (at == "?list" and "prefix" in asked.query)
+            there = f"{other.url}{asked.raw_path}?{asked.query}"
+            return Reply(307, {"Location": there}) if leads else objects.answer(asked)
+
+        with WebStub(answer, s3.refusal).serving() as stub:
+            endpoint = {"AWS_ENDPOINT_URL": stub.url.replace("127.0.0.1", "localhost"), "AWS_SESSION_TOKEN": "token"}
+            done = Fetched("s3://models/team/tiny", root, environment=environment(stub) | endpoint)
+        assert other.counts() == {}
+    assert done.reason is Reason.HostNotAllowed
+    assert done.problem is not None
+    assert "redirects to '127.0.0.1', and the credentials are for localhost alone" in done.problem.message
+
+
+def test_a_redirect_within_the_endpoints_host_is_followed(folder: Path, root: Path) -> None:
+    with s3.serve(folder).serving() as other:
+
+        def moved(asked: Asked) -> Reply:
+            return Reply(307, {"Location": f"{other.url}{asked.raw_path}?{asked.query}"})
+
+        with WebStub(moved, s3.refusal).serving() as stub:
+            assert fetched(stub, root).problem is None
+    assert there(root / "model") == MODEL
+
+
+def test_behind_a_proxy_the_store_is_reached_through_it_and_no_redirect_is(
+    folder: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects, asked = s3.Storage(folder), list[Asked]()
+
+    def through(one: Asked) -> Reply:
+        asked.append(one)
+        return objects.answer(one)
+
+    with WebStub(through, s3.refusal).serving() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url.replace("//", "//user:pass@"))
+        monkeypatch.setenv("no_proxy", "")
+        given = {"AWS_ENDPOINT_URL": "http://store.example"}
+        assert Fetched("s3://models/team/tiny", root, environment=given).problem is None
+        assert there(root / "model") == MODEL
+        assert {one.headers["host"] for one in asked} == {"store.example"}
+        assert {one.headers["proxy-authorization"] for one in asked} == {"Basic dXNlcjpwYXNz"}
+    lead = Script(lambda one: Reply(307, {"Location": f"http://other.example{one.raw_path}"}))
+    with lead.serving() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        done = Fetched("s3://models/team/tiny", root.with_name("other"), environment=given)
+    assert done.reason is Reason.HostNotAllowed
+    assert {one.headers["host"] for one in lead.asked} == {"store.example"}

@@ -62,6 +62,10 @@ ROWS = {
         _M, _F, "a file changed at the source while it was downloaded", _ENDS,
         f"name a revision that does not move in spec.model.uri, or {_AGAIN}",
     ),
+    "DownloadNoRanges": stalls(
+        _M, _F, "the source, or a proxy on the way, ignores range requests and answers with whole files", _ENDS,
+        f"name a server or mirror that answers range requests with 206, {_AGAIN}",
+    ),
     "DownloadDiskFull": stalls(
         _M, _F, "the weights do not fit on the claim next to those in use", _ENDS,
         f"raise spec.model.cache.size or free space on the claim, {_AGAIN}",
@@ -98,8 +102,9 @@ ROWS = {
         f"let its owner add the host to its key hosts, {_AGAIN}",
     ),
     "DownloadHostNotAllowed": stalls(
-        _M, _F, "the source, or a redirect of it, is at a host that allowed.sourceHosts of the chart has not", _ENDS,
-        f"ask the operator's installer to add the host to allowed.sourceHosts, {_AGAIN}",
+        _M, _F, "the source, or a redirect of it, is at a host that allowed.sourceHosts of the chart has not, "
+        "or a bucket's endpoint redirects to another host", _ENDS,
+        f"ask the operator's installer to add the host to allowed.sourceHosts, or name it as the endpoint, {_AGAIN}",
     ),
     "DownloadServerError": stalls(
         _M, _F, "the source answered with errors (5xx) at each attempt", _ENDS,

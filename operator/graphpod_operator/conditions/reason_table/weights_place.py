@@ -27,6 +27,13 @@ ROWS = {
         (*_W, *_A), _F, "pods finish their open requests, or copy their weights to the host, before they sleep",
         "every pod sleeps", consequence=True,
     ),
+    "SleepPaused": ReasonRow(
+        (*_W, *_A), _F, "the annotation graphpod.dev/paused is true: pods are neither put to sleep nor woken",
+        "that annotation is removed",
+        "to continue: kubectl -n NAMESPACE annotate inferenceservices.graphpod.dev NAME graphpod.dev/paused-; or send "
+        "the pods POST /sleep or /wake yourself",
+        notice=Notice.Normal,
+    ),
     "Waking": ReasonRow(
         _W, _F, "weights come back to pods that slept by the annotation graphpod.dev/sleep", "every pod serves",
         consequence=True,

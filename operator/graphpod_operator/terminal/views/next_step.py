@@ -38,6 +38,7 @@ DOWNLOAD = f"{_K}describe jobs,pods -l {FOLDER_LABEL}"
 TRY_AGAIN = f"{_K}delete job JOB"
 CHART = "helm upgrade graphpod charts/graphpod --namespace graphpod-system --reuse-values"
 ADOPT = f"{_K}annotate gisvc NAME --overwrite graphpod.dev/adopt=REVISION"
+UNPAUSE = f"{_K}annotate gisvc NAME {PAUSED_ANNOTATION}-"
 WAKE = f"{_K}annotate gisvc NAME {SLEEP_ANNOTATION}-"
 RELOAD = f"{_K}annotate gisvc NAME --overwrite {RELOAD_ANNOTATION}=again-$(date +%s)"
 DEGRADE = _set("graph.onCaptureFailure", "Degrade")
@@ -50,7 +51,7 @@ NOTHING = ""
 COMMANDS: dict[Reason, str] = {
     # Accepted
     R.Accepted: NOTHING,
-    R.Paused: f"{_K}annotate gisvc NAME {PAUSED_ANNOTATION}-",
+    R.Paused: UNPAUSE,
     R.SpecInvalid: EDIT, R.SpecTooLarge: EDIT, R.FeatureNotBuilt: EDIT, R.NotAllowed: EDIT, R.PodTemplateInvalid: EDIT,
     R.ApplyRefused: EDIT,
     R.PolicyRefused: _set("graph.onUnsupported", "Degrade"),
@@ -69,7 +70,8 @@ COMMANDS: dict[Reason, str] = {
     R.Downloading: WAIT, R.CacheClaimNotFound: f"{_K}get pvc", R.DownloadPending: DOWNLOAD,
     R.DownloadFailed: f"{_K}logs job/JOB", R.DownloadNotFound: EDIT, R.DownloadUnauthorized: EDIT,
     R.DownloadGated: TRY_AGAIN, R.DownloadRateLimited: TRY_AGAIN, R.DownloadTruncated: TRY_AGAIN,
-    R.DownloadChecksumMismatch: EDIT, R.DownloadChangedUnderUs: EDIT, R.DownloadDiskFull: EDIT,
+    R.DownloadChecksumMismatch: EDIT, R.DownloadChangedUnderUs: EDIT, R.DownloadNoRanges: EDIT,
+    R.DownloadDiskFull: EDIT,
     R.DownloadStalled: TRY_AGAIN, R.DownloadNoWeights: EDIT, R.DownloadPickledWeights: EDIT,
     R.DownloadCodeInRepository: EDIT, R.DownloadBadArchive: EDIT, R.DownloadBadUri: EDIT,
     R.DownloadUnreachable: TRY_AGAIN, R.DownloadServerError: TRY_AGAIN, R.DownloadSecretNotForHost: TRY_AGAIN,
@@ -77,7 +79,7 @@ COMMANDS: dict[Reason, str] = {
     # WorkloadAvailable
     R.Available: NOTHING, R.Starting: WAIT,
     R.Suspended: _set("suspend", False),
-    R.Sleeping: WAKE, R.FallingAsleep: DESCRIBE, R.Waking: WAIT, R.WakeRefused: PODS,
+    R.Sleeping: WAKE, R.FallingAsleep: DESCRIBE, R.SleepPaused: UNPAUSE, R.Waking: WAIT, R.WakeRefused: PODS,
     R.Asleep: WAKE, R.SleepPending: WAIT, R.SleepRefused: WAKE,
     R.Unschedulable: PODS, R.SchedulingGated: f"{_K}get pods -l {OWNER_LABEL}=NAME -o yaml",
     R.QueuedByKueue: f"{_K}describe workloads.kueue.x-k8s.io",

@@ -17,6 +17,7 @@ from typing import Protocol
 import zmq
 
 from graphpod_policy import EngineConfig, ExitCode
+from graphpod_policy.start.stage_limits import IMPORT, stage_limits
 from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Beat, Copied, LastWords, Leave, Order
 from graphpod_runtime.engine.ranks.rank_sockets import FirstEnds
@@ -26,7 +27,8 @@ from graphpod_runtime.wire.messages import CRASHES, Fatal
 log = logging.getLogger("graphpod.engine")
 
 SILENT_SECONDS = 20.0
-"""Without a beat of its heart a process stands still: it is stopped, or its host is."""
+"""Without a beat of its heart a process stands still: it is stopped, or its host is. While it imports, it has the limit
+of that stage: a library that is loaded holds the interpreter, for long on a throttled CPU."""
 LOOK_SECONDS = 0.5
 CAUSE_SECONDS = 2.0
 """So long after an error of a collective the end of the rank that caused it is seen."""
@@ -78,7 +80,7 @@ class Others:
         self.meeting = Meeting(folder, roster and roster.leader, here)
         self._parts, self._pipeline = config.features.tensor, config.features.pipeline
         self._ends = FirstEnds(self.meeting, count)
-        self._stages = dict.fromkeys(range(1, count), "Import")
+        self._stages = dict.fromkeys(range(1, count), IMPORT)
         self._heard = dict.fromkeys(range(1, count), time.monotonic())
         self._waits = dict.fromkeys(range(1, count), "")
         self._pools = dict.fromkeys(range(1, count), (0, 0))
@@ -87,6 +89,7 @@ class Others:
         self._moved = dict.fromkeys(range(1, count), (0, 0))
         self._copies_failed: list[str] = []
         self._copies_heard = threading.Condition()
+        self._import_seconds = stage_limits(config.resolved())[IMPORT]
         path = folder / "engine.json"
         path.write_bytes(config.canonical())
         start = start or (lambda rank: started(path, self.meeting, rank))
@@ -210,7 +213,8 @@ class Others:
             if (code := process.poll()) not in (None, ExitCode.Drained):
                 how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
                 return self._died(rank, how, crashed=-code in CRASHES)
-            if (silent := time.monotonic() - self._heard[rank]) > SILENT_SECONDS and code is None:
+            limit = self._import_seconds if self._stages[rank] == IMPORT else SILENT_SECONDS
+            if (silent := time.monotonic() - self._heard[rank]) > limit and code is None:
                 what = f"stands still at {self._stages[rank]}: no beat of its heart for {silent:.0f} s"
                 return Fatal(ExitCode.RankStuck.name, self._said(rank, what), ExitCode.RankStuck)
         return None

@@ -330,6 +330,25 @@ def test_the_kernels_of_attention_are_named_or_why_there_are_none(
     assert because in attention["because"]
 
 
+def test_a_start_that_takes_hours_is_a_warning_in_the_verdict(run: Explain) -> None:
+    large = ("--model-config", str(ROOT / "benchmarks/shapes/qwen3-8b/config.json"))
+    warned = (
+        "Ready may take up to 3.8 h, and the kubelet ends a start after 66 min: set spec.engine.startTimeout to 229m"
+    )
+    code, told, _ = run(PLAIN, *large)
+    assert code == 0
+    first, *rest = told.split("Graphs: ")[0].splitlines()
+    assert first == "can start"
+    assert " ".join(" ".join(rest).split()).startswith(f"slow: {warned}, or list fewer and smaller sizes")
+    assert json.loads(run(PLAIN, "-o", "json", *large)[1])["warnings"][0].startswith(warned)
+    longer = json.loads(run(PLAIN + "  engine: {startTimeout: 229m}\n", "-o", "json", *large)[1])
+    assert longer["warnings"][0].startswith("Ready may take up to 3.8 h: list fewer and smaller sizes")
+    two = run(PLAIN + "---\n" + PLAIN.replace("demo", "other"), *large)[1].splitlines()
+    assert two[1] == "  default/demo   can start; slow: up to 3.8 h"
+    quick = json.loads(run(PLAIN + "  graph: {prefill: Disabled}\n", "-o", "json", *large)[1])
+    assert quick["warnings"] == json.loads(run(PLAIN, "-o", "json")[1])["warnings"] == []
+
+
 def test_a_verdict_says_what_it_does_not_rest_on_and_how_to_check_it(run: Explain, model: Path) -> None:
     checks = {
         (PLAIN, ()): "can start by its spec; not checked: the model. Check with --model-config FILE",

@@ -54,6 +54,9 @@ def sent(wanted: Wish, *pods: PodWeights, asked: int = 0, settled: bool = True) 
         (Wish(revision="v2", not_reloaded="hf://"), one("a"), None),
         (Wish(asleep=True, revision="v2"), one("a", "Asleep"), None),
         (Wish(asleep=True, revision="v2"), one("a"), "sleep"),
+        (Wish(asleep=True, paused=True), one("a"), None),
+        (Wish(paused=True), one("a", "Asleep"), None),
+        (Wish(revision="v2", paused=True), one("a"), None),
     ],
 )
 def test_a_pod_is_asked_for_what_it_has_not_done(wanted: Wish, pod: PodWeights, expected: str | None) -> None:

@@ -82,3 +82,13 @@ def test_the_servers_refusal_is_laid_on_the_pod_template_only_where_that_stands(
     refused = not_applied(said)
     assert refused.reason is Reason[reason]
     assert refused.what == said
+
+
+@pytest.mark.parametrize("name", ["LWS_LEADER_ADDRESS", "GRAPHPOD_LEADER", "GRAPHPOD_GROUP_KEY", "HOME"])
+def test_a_variable_that_leads_a_group_elsewhere_is_refused_by_its_name(name: str) -> None:
+    """Its controller and the operator set it: whoever has set it already sends a pod to another leader."""
+    found = outcome(podTemplate={"env": [{"name": name, "value": "stranger:8100"}]})
+    assert isinstance(found, Refused)
+    assert found.reason is Reason.PodTemplateInvalid
+    assert found.what.startswith("spec.podTemplate.env[0].name: podTemplate.env: ")
+    assert ("LWS_…" if name.startswith("LWS_") else name) in found.what

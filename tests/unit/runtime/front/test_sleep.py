@@ -11,6 +11,7 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
+from graphpod_policy.http_limits import POD_UID_HEADER
 from graphpod_runtime.front.access.api_key import ApiKey
 from graphpod_runtime.front.health import admin_app
 from graphpod_runtime.front.requests.sleeping import NotNow, Sleeping
@@ -26,9 +27,9 @@ AWAKE = {
 }  # fmt: skip
 
 
-def order(front: Front, path: str) -> httpx2.Response:
+def order(front: Front, path: str, **headers: str) -> httpx2.Response:
     """POST on the admin port."""
-    return httpx2.post(front.admin + path, timeout=WAIT_SECONDS)
+    return httpx2.post(front.admin + path, timeout=WAIT_SECONDS, headers=headers)
 
 
 def timeless(said: dict[str, Any]) -> dict[str, Any]:
@@ -72,6 +73,18 @@ def test_asleep_by_command_it_refuses_requests_until_it_is_woken(sleeping: tuple
     assert front.post("/v1/completions", ASK).status_code == 200
     assert front.metric("graphpod_asleep") == 0
     assert front.metric("graphpod_sleep_transition_duration_seconds_count", transition="wake") == 1
+
+
+def test_an_order_for_another_pod_is_refused_and_says_which_pod_this_is(sleeping: tuple[Front, Path]) -> None:
+    front, _ = sleeping
+    uid = front.get("/warmup").json()["podUID"]
+    for path in ("/sleep", "/wake", "/reload?revision=r9"):
+        refused = order(front, path, **{POD_UID_HEADER: "pod-before"})
+        assert refused.status_code == 421
+        assert refused.text == f"this is the pod of uid {uid}, and the order is for 'pod-before': nothing was done\n"
+    said = front.get("/warmup").json()["sleep"]
+    assert (said["state"], said["modelRevision"], said["problem"]) == ("Awake", "", None)
+    assert order(front, "/wake", **{POD_UID_HEADER: uid}).status_code == 200
 
 
 def test_a_request_that_comes_while_it_wakes_waits_for_its_answer(sleeping: tuple[Front, Path]) -> None:
@@ -150,7 +163,7 @@ def test_who_has_no_key_of_the_api_changes_nothing(tmp_path: Path) -> None:
             asked.append(what)
             return False
 
-    status = SimpleNamespace(sleep=dict)
+    status = SimpleNamespace(sleep=dict, pod_uid="uid-1")
     key = ApiKey(tmp_path / "key")
     client = TestClient(admin_app(status, None, None, Asked(), key))  # type: ignore[arg-type]
     for headers in ({}, {"authorization": "Bearer wrong"}):

@@ -37,6 +37,17 @@ def test_the_first_of_several_ranks_is_named_where_its_heart_is_silent(tmp_path:
     assert first.mute() == first.stuck() == "rank 0 of 2 stands still at Ready: no beat of its heart for 21 s"
 
 
+def test_a_rank_that_imports_has_the_limit_of_that_stage(tmp_path: Path, clock: Clock) -> None:
+    """A library that is loaded holds the interpreter, and with it the heart."""
+    plan = Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid").config.resolved()
+    first = Watchdog(replace(plan, features=replace(plan.features, tensor=2)), clock)
+    clock.now += first.limits["Import"]
+    assert first.limits["Import"] > SILENT_SECONDS
+    assert (first.mute(), first.stuck()) == (None, None)
+    clock.now += 1
+    assert (first.mute() or "").startswith("rank 0 of 2 stands still at Import: no beat of its heart for")
+
+
 async def test_a_held_loop_fails_the_liveness_probe_until_it_turns_again(tmp_path: Path, clock: Clock) -> None:
     status = Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid")
     status.engine_alive = True

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,13 +13,13 @@ from graphpod_policy import Device, ExitCode, Policy
 from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.engine.ranks.leading import LeadingRunner
 from graphpod_runtime.engine.ranks.meeting import Meeting
-from graphpod_runtime.engine.ranks.messages import LastWords
+from graphpod_runtime.engine.ranks.messages import Beat, LastWords
 from graphpod_runtime.engine.ranks.others import Others, RankLost
 from graphpod_runtime.engine.ranks.rank_sockets import Voice
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start import node
 from graphpod_runtime.engine.start.device import device_of
-from graphpod_runtime.wire.messages import Fatal
+from graphpod_runtime.wire.messages import Fatal, Heartbeat
 from graphpod_runtime.wire.report import State
 from tests.unit.runtime.conftest import engine_config
 
@@ -69,6 +70,24 @@ def test_a_rank_that_could_say_nothing_is_blamed_for_the_words_of_a_witness_alon
     others.close()
     assert trouble is not None
     assert f"{trouble.reason}: {trouble.message}" == said
+
+
+def test_a_rank_that_imports_is_not_taken_for_one_that_stands_still(
+    llama_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is one that has not begun to beat: on a throttled CPU a library is loaded for longer than that."""
+    monkeypatch.setattr("graphpod_runtime.engine.ranks.others.SILENT_SECONDS", -1.0)
+    processes = [Process(rank, []) for rank in (1, 2, 3)]
+    config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, tensor=4)
+    others = Others(config, tmp_path, lambda rank: processes[rank - 1])
+    for rank, stage in ((2, "Import"), (3, "Loading")):
+        voice = Voice(Meeting(tmp_path), rank)
+        voice.say(Beat(rank, Heartbeat(time.monotonic(), stage)))
+        voice.close()
+    trouble = others.cause()
+    others.close()
+    assert trouble is not None
+    assert trouble.message.startswith("rank 3 of 4 stands still at Loading: no beat of its heart for")
 
 
 def test_all_are_ended_before_one_is_waited_for_and_none_for_ever(llama_folder: Path, tmp_path: Path) -> None:
