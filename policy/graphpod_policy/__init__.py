@@ -6,6 +6,7 @@ Operator, engine and command line share this package, so what is planned and wha
 from graphpod_policy import limits
 from graphpod_policy.config import (
     STREAM_CREDENTIALS,
+    STREAM_HOSTS,
     ConfigError,
     EngineConfig,
     FeatureConfig,
@@ -65,6 +66,7 @@ __all__ = [
     "RESOLVER_REVISION",
     "RULES",
     "STREAM_CREDENTIALS",
+    "STREAM_HOSTS",
     "SUSPENDED",
     "AllToAll",
     "Architecture",

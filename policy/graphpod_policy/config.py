@@ -41,14 +41,18 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StreamConfig:
-    """Where weights are read from at each start, without a disk between. `hosts` may be connected to."""
+    """Where weights are read from at each start, without a disk between. The file `hosts` lists the hosts that may be
+    connected to, as JSON; without one all may be.
+    """
 
     SPARSE: ClassVar[tuple[str, ...]] = ("hosts",)
 
     uri: str
-    hosts: tuple[str, ...] = ("*",)
+    hosts: str = ""
 
 
+STREAM_HOSTS = "/etc/graphpod-sources/hosts.json"
+"""The file `hosts` in a pod."""
 STREAM_CREDENTIALS = "/model/.credentials"
 """The folder of a mounted Secret, a file for each key."""
 

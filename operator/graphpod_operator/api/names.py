@@ -89,6 +89,11 @@ def group_name(name: str) -> str:
     return f"{name}-group"
 
 
+def source_hosts_name(name: str) -> str:
+    """Name of the ConfigMap of the service `name` that lists the hosts its pods may stream from."""
+    return f"{name}-source-hosts"
+
+
 def config_name(name: str, config_hash: str) -> str:
     """Name of the ConfigMap of the service `name` that holds the bytes of `config_hash`."""
     return f"{name}-engine-{config_hash}"

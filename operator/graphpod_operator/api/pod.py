@@ -40,9 +40,19 @@ GROUP_ENV = ("GRAPHPOD_LEADER", "GRAPHPOD_GROUP_KEY")
 RESERVED_ENV = (*OWNED_ENV, *GROUP_ENV)
 GROUP_PREFIX = "LWS_"
 """Of the variables that the controller of LeaderWorkerSets gives to pods: a pod that has one already keeps it."""
-OWNED_VOLUMES = ("config", "model", "tmp", "shm", "cache", "api-key", "graphpod-tls", "model-credentials")
+OWNED_VOLUMES = (
+    "config",
+    "model",
+    "tmp",
+    "shm",
+    "cache",
+    "api-key",
+    "graphpod-tls",
+    "model-credentials",
+    "source-hosts",
+)
 OWNED_PATHS = (
-    *("/etc/graphpod", "/etc/graphpod-api-key", "/etc/graphpod-tls"),
+    *("/etc/graphpod", "/etc/graphpod-api-key", "/etc/graphpod-tls", "/etc/graphpod-sources"),
     *("/model", "/tmp", "/dev/shm", "/dev/termination-log"),
 )
 """Names in a pod that are the operator's. A test holds them against the rendered Deployment."""

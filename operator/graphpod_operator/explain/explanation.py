@@ -167,7 +167,7 @@ def explain(
     """The explanation of a service, for what is known of model, node and the operator's lists beyond its spec."""
     spec = manifest.spec
     plan = resolve(resolver_input.features(spec), resolver_input.graph_request(spec))
-    config = engine_config(manifest.name, spec, plan, allowed.source_hosts)
+    config = engine_config(manifest.name, spec, plan)
     place = replace(node or NodeFacts(free_bytes=_free_bytes(spec)), container_bytes=container_bytes(spec))
     facts = start_facts(config, model, place)
     broken = allowed.breach(spec, manifest.namespace)

@@ -9,7 +9,15 @@ from graphpod_operator.api.engine import Dtype
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.intent.model_uri import ModelUri
 from graphpod_operator.intent.resolver_input import features, graph_request, wants_gpu
-from graphpod_policy import EngineConfig, ModelConfig, Plan, ServingConfig, StreamConfig, config_hash
+from graphpod_policy import (
+    STREAM_HOSTS,
+    EngineConfig,
+    ModelConfig,
+    Plan,
+    ServingConfig,
+    StreamConfig,
+    config_hash,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +40,8 @@ def cpu_threads(spec: Spec) -> int | None:
     return max(1, quantity.whole(limit) // spec.parallelism.ranks_of_pod) if limit is not None else None
 
 
-def engine_config(name: str, spec: Spec, plan: Plan, hosts: tuple[str, ...] = ("*",)) -> EngineConfig:
-    """What the engine of the service `name` reads. `hosts` are those that the installer allows for sources."""
+def engine_config(name: str, spec: Spec, plan: Plan) -> EngineConfig:
+    """What the engine of the service `name` reads."""
     # Which 16-bit type a GPU has is known to the pod alone.
     dtype = spec.engine.dtype or (None if wants_gpu(spec) else Dtype.float32)
     memory = spec.engine.kv_cache_memory
@@ -44,7 +52,7 @@ def engine_config(name: str, spec: Spec, plan: Plan, hosts: tuple[str, ...] = ("
         model=ModelConfig(
             name=spec.model.name or name,
             path=ModelUri.parse(spec.model.uri, spec.model.sha256).mounted_path,
-            stream=StreamConfig(spec.model.uri, hosts) if spec.model.stream else None,
+            stream=StreamConfig(spec.model.uri, STREAM_HOSTS) if spec.model.stream else None,
         ),
         dtype=dtype.value if dtype is not None else None,
         page_size=spec.engine.page_size,

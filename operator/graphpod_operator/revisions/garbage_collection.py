@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from graphpod_operator.api.names import HASH_ANNOTATION
+from graphpod_operator.api.names import HASH_ANNOTATION, source_hosts_name
 from graphpod_operator.apply.applier import Applier
 from graphpod_operator.cache.child import Child
 from graphpod_operator.cache.controller_revision import ENGINE, StoredRevision
@@ -109,8 +109,11 @@ def _readable(memories: Iterable[Child]) -> Iterator[StoredRevision]:
 
 
 def _left_over(found: Service, desired: Desired, children: Iterable[Child]) -> list[Child]:
-    """What is this very service's, and not wanted any more."""
+    """What is this very service's, and not wanted any more. Pods that still stream may mount the list of hosts, which
+    no hash names: it goes with the service.
+    """
     wanted = {(child.resource, child.name) for child in desired.children}
+    wanted.add((Resource.ConfigMap, source_hosts_name(found.key.name)))
     return [
         child
         for child in children

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from graphpod_policy import ConfigError, EngineConfig, ExitCode
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.group_key import GROUP_KEY
 from graphpod_runtime.base.leader import LEADER, Leader
 from graphpod_runtime.engine.ranks.meeting import ports_of
 from graphpod_runtime.engine.ranks.worker import work
@@ -37,7 +38,9 @@ def _stay() -> None:
 def _ending(path: Path, node: int) -> Ending:
     try:
         config = EngineConfig.parse(path.read_bytes())
-        leader = Leader.parse(os.environ.get(LEADER, ""), ports_of(config.features.ranks))
+        leader = Leader.parse(
+            os.environ.get(LEADER, ""), ports_of(config.features.ranks), os.environ.get(GROUP_KEY, "")
+        )
     except (OSError, ConfigError) as error:
         return Ending(ExitCode.ConfigInvalid, f"{path}: {error}")
     except ValueError as error:

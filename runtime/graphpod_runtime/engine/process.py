@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from graphpod_policy import Device, EngineConfig, ExitCode, config_hash
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.group_key import GROUP_KEY
 from graphpod_runtime.base.leader import LEADER, Leader
 from graphpod_runtime.engine import before_torch
 from graphpod_runtime.engine.loop import AWAKE_SECONDS, Loop, Runner
@@ -134,7 +135,9 @@ def _roster(config: EngineConfig, pulse: Pulse) -> Roster | None:
         what = f"nodes {nodes} do not divide {config.features.ranks} ranks, and each machine has as many"
         raise StartFailure(ExitCode.ParallelismInvalid, f"{what}; choose another --nodes")
     try:
-        leader = Leader.parse(os.environ.get(LEADER, ""), ports_of(config.features.ranks))
+        leader = Leader.parse(
+            os.environ.get(LEADER, ""), ports_of(config.features.ranks), os.environ.get(GROUP_KEY, "")
+        )
         roster = Roster(leader, nodes, config.features.ranks, config_hash(config.canonical()))
     except ValueError as error:
         what = f"an engine of {nodes} machines needs the address of the leader's: {error}; set --leader HOST:PORT"

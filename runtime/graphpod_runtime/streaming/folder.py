@@ -33,7 +33,7 @@ from graphpod_sources.selection import (
     is_weights,
     selected,
 )
-from graphpod_sources.stores.allowed_hosts import AllowedHosts
+from graphpod_sources.stores.allowed_hosts import EVERYTHING, AllowedHosts
 from graphpod_sources.stores.choice import source_of
 from graphpod_sources.transfer.download import CONNECTIONS, Download
 from graphpod_sources.transfer.part import FOLDER as PARTS
@@ -46,6 +46,7 @@ STREAMED = (Scheme.Hub, Scheme.S3, Scheme.Google, Scheme.Azure)
 MOST_TEXT = 1 << 30
 """Bytes of all small files together: they lie on the node's own disk."""
 LARGEST_INDEX = 64 << 20  # bytes
+LARGEST_HOSTS = 1 << 20  # bytes
 STALL_SECONDS = 120.0
 CACHE = "set spec.model.cache instead of spec.model.stream"
 
@@ -116,7 +117,7 @@ _STEPS = {
 
 def _prepared(folder: Path, asked: StreamConfig) -> Streamed:
     uri = parse(asked.uri)
-    source = _source(uri, asked.hosts)
+    source = _source(uri, hosts := _hosts(asked.hosts))
     progress = Progress()
     patience = Patience(STALL_SECONDS, progress, threading.Event())
     listing = patience.call(source.listing)
@@ -143,7 +144,7 @@ def _prepared(folder: Path, asked: StreamConfig) -> Streamed:
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         tensors = pool.map(lambda file: _header(source, file, patience), weights)
         files = tuple(_bounded(map(StreamedFile, weights, tensors), uri.shown))
-    found = Streamed(_pinned(uri, listing), asked.hosts, files)
+    found = Streamed(_pinned(uri, listing), hosts, files)
     (folder / NAME).write_text(json.dumps(_document(found)))
     return found
 
@@ -161,6 +162,22 @@ def _header(source: Source, file: RemoteFile, patience: Patience) -> tuple[Remot
     found = patience.call(partial(header, source, file))
     patience.progress.work()
     return found
+
+
+def _hosts(file: str) -> tuple[str, ...]:
+    """The entries of the file, which the operator writes; all hosts where there is none. Raises `Problem`."""
+    if not file:
+        return EVERYTHING
+    try:
+        with Path(file).open("rb") as content:
+            entries = json.loads(content.read(LARGEST_HOSTS))
+        if isinstance(entries, list) and all(isinstance(one, str) for one in entries):
+            return tuple(entries)
+        why = "it is no list of texts"
+    except (OSError, ValueError, RecursionError) as error:
+        why = str(error)
+    step = "let the operator write the ConfigMap of allowed.sourceHosts again: the pod starts again by itself"
+    raise Problem(Reason.HostNotAllowed, f"the hosts in {file} cannot be read: {why}", next_step=step)
 
 
 def _source(uri: ModelUri, hosts: tuple[str, ...]) -> Source:

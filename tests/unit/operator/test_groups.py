@@ -84,6 +84,25 @@ def test_a_group_has_a_pod_for_each_node_and_every_pod_its_place_from_the_contro
     assert not [child for child in wanted.children if child.resource is Resource.Deployment]
 
 
+def test_all_pods_of_a_services_groups_have_one_key_that_no_other_service_has() -> None:
+    """Of the service's uid: whoever reaches the ports alone does not know it."""
+
+    def keys(uid: str) -> set[str]:
+        manifest = inference_service(**TWO)
+        manifest["metadata"]["uid"] = uid
+        found = desire(PlanInput(Service.of(manifest), Installation(IMAGES, access=ACCESS)))
+        assert isinstance(found, Desired)
+        templates = [group(found)[name] for name in ("leaderTemplate", "workerTemplate")]
+        env = [one for template in templates for one in template["spec"]["containers"][0]["env"]]
+        return {one["value"] for one in env if one["name"] == "GRAPHPOD_GROUP_KEY"}
+
+    (one,), (other,) = keys("11-22"), keys("33-44")
+    assert one != other
+    assert len(one) == len(other) == 64
+    assert "11-22" not in one
+    assert "GRAPHPOD_GROUP_KEY" not in json.dumps(the(planned(**ONE), Resource.Deployment))
+
+
 def test_requests_go_to_leaders_and_the_policy_and_the_budget_are_about_all_pods() -> None:
     found = Service.of(inference_service(replicas=2, **TWO))
     wanted = desire(PlanInput(found, Installation(IMAGES, access=ACCESS)))

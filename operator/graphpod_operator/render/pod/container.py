@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
@@ -46,7 +47,7 @@ def container(owner: Owner, plan: Plan) -> Body:
                 *front_options.arguments(spec),
                 *_group(spec),
             ],
-            "env": _environment(spec),
+            "env": _environment(owner),
             "ports": [
                 {"name": api_port(spec).name, "containerPort": HTTP_PORT, "protocol": "TCP"},
                 {"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"},
@@ -87,7 +88,15 @@ def _group(spec: Spec) -> tuple[str, ...]:
     return "--leader", f"$(LWS_LEADER_ADDRESS):{RANKS_PORT}", "--node-index", "$(LWS_WORKER_INDEX)"
 
 
-def _environment(spec: Spec) -> list[Body]:
+def group_key(uid: str) -> str:
+    """The key of the pods of a service's groups, by the service's uid: a random number that is on no network, that all
+    of them have for as long as the service exists, and that only who may read the namespace's objects knows.
+    """
+    return hashlib.sha256(f"graphpod group {uid}".encode()).hexdigest()
+
+
+def _environment(owner: Owner) -> list[Body]:
+    spec = owner.spec
     fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_UID": "metadata.uid"}
     # fieldRef is atomic: its default apiVersion counts as ours, so it is spelled out
     named: list[Body] = [
@@ -97,6 +106,8 @@ def _environment(spec: Spec) -> list[Body]:
     values = {"HOME": "/tmp"}
     if (threads := cpu_threads(spec)) is not None:
         values["OMP_NUM_THREADS"] = str(threads)
+    if spec.parallelism.nodes > 1:
+        values["GRAPHPOD_GROUP_KEY"] = group_key(owner.uid)
     ours = named + [{"name": name, "value": value} for name, value in values.items()]
     return ours + [additions.variable(variable) for variable in spec.pod_template.env]
 

@@ -1,11 +1,14 @@
 """The sockets between ranks: files of one machine, TCP between machines.
 
 Each rank but the first has a line for its orders. All send their notices on one line; each sender has a socket of its
-own, because a ZMQ socket belongs to one thread.
+own, because a ZMQ socket belongs to one thread. Where the machines share a key, these sockets speak CURVE: both ends
+prove that they have it, and whoever listens on the way reads and changes nothing.
 """
 
 import zmq
+from zmq.utils import z85
 
+from graphpod_runtime.base.group_key import derived
 from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Notice, Order, decode_notices, decode_order, encode
 from graphpod_runtime.wire.socket import SEND_LIMIT_MS, unbounded
@@ -25,7 +28,7 @@ class FirstEnds:
         self._notices = self._bound(zmq.PULL, meeting, {meeting.notices_of(rank) for rank in range(count)})
 
     def _bound(self, kind: int, meeting: Meeting, urls: set[str]) -> "zmq.Socket[bytes]":
-        socket = _socket(self._context, kind)
+        socket = _socket(self._context, kind, meeting, first=True)
         socket.setsockopt(zmq.RCVHWM, MOST_NOTICES)
         socket.setsockopt(zmq.MAXMSGSIZE, NOTICE_BYTES)
         for url in urls:
@@ -56,7 +59,7 @@ class Orders:
 
     def __init__(self, meeting: Meeting, rank: int) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = _socket(self._context, zmq.PAIR)
+        self._socket = _socket(self._context, zmq.PAIR, meeting)
         self._socket.connect(meeting.orders_of(rank))
 
     def next(self) -> Order:
@@ -69,7 +72,7 @@ class Voice:
 
     def __init__(self, meeting: Meeting, rank: int) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = _socket(self._context, zmq.PUSH)
+        self._socket = _socket(self._context, zmq.PUSH, meeting)
         self._socket.setsockopt(zmq.LINGER, SEND_LIMIT_MS)
         self._socket.connect(meeting.notices_of(rank))
 
@@ -82,8 +85,27 @@ class Voice:
         self._context.term()
 
 
-def _socket(context: "zmq.Context[zmq.Socket[bytes]]", kind: int) -> "zmq.Socket[bytes]":
+def _socket(
+    context: "zmq.Context[zmq.Socket[bytes]]", kind: int, meeting: Meeting, *, first: bool = False
+) -> "zmq.Socket[bytes]":
     socket = context.socket(kind)
     unbounded(socket)
     socket.setsockopt(zmq.IPV6, 1)
+    if meeting.leader is not None and meeting.leader.key:
+        _keyed(socket, meeting.leader.key, first)
     return socket
+
+
+def _keyed(socket: "zmq.Socket[bytes]", key: str, first: bool) -> None:
+    """The first rank's pair of keys follows from the shared one. Its public half never crosses the network, so a client
+    that has it has the shared key, and an end that answers to it has, too.
+    """
+    secret = z85.encode(derived(key, "curve"))
+    public = zmq.curve_public(secret)
+    if first:
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+    else:
+        socket.setsockopt(zmq.CURVE_SERVERKEY, public)
+        public, secret = zmq.curve_keypair()
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, secret)

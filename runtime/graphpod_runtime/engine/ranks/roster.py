@@ -1,6 +1,7 @@
 """The machines of an engine, as the leader's sees them: each joins over a TCP connection, which lasts as long as both.
 
-A worker says who it is and what configuration it has. The leader lets it in or says why not. Then the worker reports
+A worker says who it is and what configuration it has, and where the machines share a key, each proves that it has it.
+The leader lets the worker in or says why not. Then the worker reports
 how each of its ranks ends. The end of the connection is the end of the other machine's part.
 """
 
@@ -12,10 +13,12 @@ from contextlib import suppress
 
 import msgspec
 
+from graphpod_runtime.base.group_key import GROUP_KEY, nonce, proof, proves
 from graphpod_runtime.base.leader import Leader
 from graphpod_runtime.engine.ranks.meeting import ranks_of
 
 LINE_BYTES = 4096
+SAME = f"set {GROUP_KEY} to the same value on all machines"
 HELLO_SECONDS = 10.0
 LEAST_SECONDS = 0.01
 """Of a wait: 0 would be none."""
@@ -27,17 +30,45 @@ KEEPALIVE_SECONDS, KEEPALIVE_PROBES = 4, 3
 """A machine that answers nothing has gone after about KEEPALIVE_SECONDS × (1 + KEEPALIVE_PROBES)."""
 
 
+class Greeting(msgspec.Struct, frozen=True):
+    """The first line of the leader's: what the other end's proof is about."""
+
+    nonce: str
+
+
 class Hello(msgspec.Struct, frozen=True):
     """The first line of a worker."""
 
     node: int
     config_hash: str
+    nonce: str = ""
+    proof: str = ""
+
+    @classmethod
+    def of(cls, node: int, config_hash: str, greeting: Greeting, key: str) -> "Hello":
+        """With the proof of a worker that has the key."""
+        own = nonce()
+        return cls(node, config_hash, own, proof(key, "worker", greeting.nonce, own, str(node), config_hash))
+
+    def is_proved(self, greeting: Greeting, key: str) -> bool:
+        """Whether it comes from who has the key."""
+        return proves(self.proof, key, "worker", greeting.nonce, self.nonce, str(self.node), self.config_hash)
 
 
 class Welcome(msgspec.Struct, frozen=True):
     """Its answer; `refused` says why it may not take part."""
 
     refused: str = ""
+    proof: str = ""
+
+    @classmethod
+    def of(cls, hello: Hello, greeting: Greeting, key: str) -> "Welcome":
+        """With the proof of a leader that has the key."""
+        return cls(proof=proof(key, "leader", hello.nonce, greeting.nonce))
+
+    def is_proved(self, hello: Hello, greeting: Greeting, key: str) -> bool:
+        """Whether it comes from who has the key."""
+        return proves(self.proof, key, "leader", hello.nonce, greeting.nonce)
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -190,13 +221,14 @@ class Roster:
     def _served(self, connection: socket.socket, address: str) -> None:
         with connection:
             try:
-                line = Line(connection)
+                line, greeting = Line(connection), Greeting(nonce())
+                line.say(greeting)
                 hello = msgspec.json.decode(line.heard(HELLO_SECONDS) or b"", type=Hello)
-                if refused := self._joined(hello, line):
+                if refused := self._joined(hello, greeting, line):
                     line.say(Welcome(refused))
                     return
                 try:
-                    line.say(Welcome())
+                    line.say(Welcome.of(hello, greeting, self.leader.key))
                     self._follow(hello.node, line)
                 finally:
                     self._leaves(hello.node, address)
@@ -205,8 +237,10 @@ class Roster:
             finally:
                 self._callers.release()
 
-    def _joined(self, hello: Hello, line: Line) -> str:
+    def _joined(self, hello: Hello, greeting: Greeting, line: Line) -> str:
         """Why it may not, or "" for one that is on the roster from now on."""
+        if not hello.is_proved(greeting, self.leader.key):
+            return f"machine {hello.node} does not prove the key of the group: {SAME}"
         with self._lock:
             refused = self._refused(hello)
             if not refused:

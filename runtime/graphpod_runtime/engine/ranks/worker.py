@@ -15,7 +15,7 @@ from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.leader import Leader
 from graphpod_runtime.engine.ranks.meeting import Meeting, ranks_of
 from graphpod_runtime.engine.ranks.others import LEAVE_SECONDS, Process, Start, started
-from graphpod_runtime.engine.ranks.roster import HELLO_SECONDS, Ended, Hello, Line, Welcome
+from graphpod_runtime.engine.ranks.roster import HELLO_SECONDS, SAME, Ended, Greeting, Hello, Line, Welcome
 from graphpod_runtime.wire.messages import Fatal
 
 log = logging.getLogger("graphpod.engine")
@@ -58,12 +58,12 @@ def work(
 
 def joined(config: EngineConfig, leader: Leader, node: int) -> socket.socket:
     """A connection to the leader's machine, which has let this one in; waits for it as long as it takes."""
-    hello, said = Hello(node, config_hash(config.canonical())), -SAID_SECONDS
+    mark, said = config_hash(config.canonical()), -SAID_SECONDS
     while True:
         try:
             connection = socket.create_connection((leader.host, leader.port), timeout=HELLO_SECONDS)
             try:
-                _let_in(connection, hello)
+                _let_in(connection, node, mark, leader)
             except BaseException:
                 connection.close()
                 raise
@@ -75,16 +75,25 @@ def joined(config: EngineConfig, leader: Leader, node: int) -> socket.socket:
         time.sleep(AGAIN_SECONDS)
 
 
-def _let_in(connection: socket.socket, hello: Hello) -> None:
+def _let_in(connection: socket.socket, node: int, mark: str, leader: Leader) -> None:
     line = Line(connection)
+    greeting = msgspec.json.decode(_said(line), type=Greeting)
+    hello = Hello.of(node, mark, greeting, leader.key)
     line.say(hello)
+    welcome = msgspec.json.decode(_said(line), type=Welcome)
+    if welcome.refused:
+        raise StartFailure(ExitCode.ConfigInvalid, welcome.refused)
+    if not welcome.is_proved(hello, greeting, leader.key):
+        what = f"who answers at {leader} does not prove the key of the group: {SAME}"
+        raise StartFailure(ExitCode.ConfigInvalid, what)
+    connection.settimeout(None)
+
+
+def _said(line: Line) -> bytes:
     answer = line.heard(HELLO_SECONDS)
     if answer is None:
         raise ConnectionError("it has closed the connection")
-    welcome = msgspec.json.decode(answer, type=Welcome)
-    if welcome.refused:
-        raise StartFailure(ExitCode.ConfigInvalid, welcome.refused)
-    connection.settimeout(None)
+    return answer
 
 
 def _watched(line: Line, processes: dict[int, Process], leader: Leader) -> Fatal | None:

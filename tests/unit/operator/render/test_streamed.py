@@ -21,7 +21,7 @@ from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render.download_policy import DNS
-from graphpod_policy import EngineConfig, ModelFacts, ModelPath, StreamConfig, can_start, resolve
+from graphpod_policy import STREAM_HOSTS, EngineConfig, ModelFacts, ModelPath, StreamConfig, can_start, resolve
 from graphpod_policy.node import NodeFacts
 from graphpod_policy.start.footprint import stream_bytes, weights_bytes
 from graphpod_policy.start.not_streamed import not_streamed
@@ -54,7 +54,7 @@ def pod(found: Desired) -> dict[str, Any]:
 
 
 def config(found: Desired) -> EngineConfig:
-    (body,) = [child.body for child in found.children if child.resource is Resource.ConfigMap]
+    body, *_ = [child.body for child in found.children if child.resource is Resource.ConfigMap]
     return EngineConfig.parse(body["data"]["engine.json"].encode())
 
 
@@ -86,11 +86,28 @@ def test_other_services_have_neither() -> None:
     assert b"stream" not in config(found).canonical()
 
 
-def test_the_engine_reads_the_uri_and_the_hosts_that_are_allowed() -> None:
-    assert config(wanted()).model.stream == StreamConfig("s3://models/tiny")
-    hosts = "*.amazonaws.com", "mirror.example"
-    installed = Installation(IMAGES, allowed=AllowLists(source_hosts=hosts))
-    assert config(wanted(installed=installed)).model.stream == StreamConfig("s3://models/tiny", hosts)
+@pytest.mark.parametrize("updates", ["Pinned", "Auto"])
+def test_a_changed_list_of_hosts_changes_what_pods_read_at_their_next_start_and_restarts_none(updates: str) -> None:
+    """Contract 35: what the installer allows is no part of the pods' template, nor of the hashed configuration."""
+
+    def made(*hosts: str) -> Desired:
+        installed = Installation(IMAGES, allowed=AllowLists(source_hosts=hosts))
+        return wanted(installed=installed, updates=updates)
+
+    one, other = made("*"), made("*.amazonaws.com", "mirror.example")
+    assert config(one).model.stream == StreamConfig("s3://models/tiny", STREAM_HOSTS)
+    assert (one.revision, one.template, one.config_hash) == (other.revision, other.template, other.config_hash)
+    changed = [(old.body, new.body) for old, new in zip(one.children, other.children, strict=True) if old != new]
+    ((before, after),) = changed
+    assert before["metadata"]["name"] == after["metadata"]["name"] == "demo-source-hosts"
+    assert [body["data"] for body in (before, after)] == [
+        {"hosts.json": '["*"]'},
+        {"hosts.json": '["*.amazonaws.com", "mirror.example"]'},
+    ]
+    (volume,) = [volume for volume in pod(other)["volumes"] if volume["name"] == "source-hosts"]
+    assert volume["configMap"] == {"name": "demo-source-hosts"}
+    (mount,) = [one for one in pod(other)["containers"][0]["volumeMounts"] if one["name"] == "source-hosts"]
+    assert f"{mount['mountPath']}/hosts.json" == STREAM_HOSTS
 
 
 @pytest.mark.parametrize(

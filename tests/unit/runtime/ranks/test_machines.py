@@ -1,12 +1,15 @@
 """Ranks of several machines: who is let in, what ends all of them, and that they write what one rank writes."""
 
+import json
 import signal
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 import zmq
 
@@ -19,9 +22,10 @@ from graphpod_runtime.distributed.interface import interface_to
 from graphpod_runtime.engine import process
 from graphpod_runtime.engine.pulse import Pulse
 from graphpod_runtime.engine.ranks.meeting import Meeting, ports_of, ranks_of
-from graphpod_runtime.engine.ranks.messages import LastWords, encode
+from graphpod_runtime.engine.ranks.messages import LastWords, Leave, encode
 from graphpod_runtime.engine.ranks.others import Others
-from graphpod_runtime.engine.ranks.roster import LINE_BYTES, Ended, Line, Roster
+from graphpod_runtime.engine.ranks.rank_sockets import Orders, Voice
+from graphpod_runtime.engine.ranks.roster import LINE_BYTES, Ended, Greeting, Hello, Line, Roster, Welcome
 from graphpod_runtime.engine.ranks.start import runner_of
 from graphpod_runtime.engine.ranks.worker import joined, work
 from graphpod_runtime.wire.messages import Fatal
@@ -30,6 +34,7 @@ from tests.unit.runtime.ranks.conftest import GREEDY, alone, config
 from tests.unit.runtime.ranks.rank_forks import RankForks
 from tests.unit.runtime.ranks.test_others import Process
 
+KEY = "the key of this group"
 PORTS = 8
 """After the leader's own: two, and one for each rank."""
 
@@ -162,7 +167,8 @@ def test_a_stranger_is_shown_out(roster: Roster, said: bytes) -> None:
     with socket.create_connection((roster.leader.host, roster.leader.port), timeout=5) as stranger:
         stranger.sendall(said)
         with suppress(ConnectionResetError):  # it was closed before all was read
-            assert stranger.recv(1) == b""
+            heard = b"".join(iter(lambda: stranger.recv(LINE_BYTES), b""))
+            assert list(json.loads(heard)) == ["nonce"]
     assert roster.missing == [1]
 
 
@@ -189,6 +195,79 @@ def test_what_a_stranger_sends_to_the_port_of_notices_is_passed_over(
         words = Fatal("EngineDied", "its own", 1)
         stranger.send(encode(LastWords(1, words)))
         assert eventually_in_trouble(others).message == "rank 1 (stage 1 of 2): its own"
+    others.abandon()
+    worker.thread.join(10)
+    others.close()
+
+
+@pytest.fixture
+def keyed(two_machines: EngineConfig) -> Iterator[Roster]:
+    made = Roster(Leader("127.0.0.1", free_ports(), KEY), 2, 2, config_hash(two_machines.canonical()))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("key", ["", "another key of the group"])
+def test_a_machine_without_the_key_of_the_group_is_not_let_in(
+    keyed: Roster, two_machines: EngineConfig, key: str
+) -> None:
+    with pytest.raises(StartFailure, match="machine 1 does not prove the key of the group: set GRAPHPOD_GROUP_KEY"):
+        joined(two_machines, replace(keyed.leader, key=key), 1)
+    assert keyed.missing == [1]
+    with joined(two_machines, keyed.leader, 1):
+        assert keyed.missing == []
+
+
+def test_a_machine_does_not_follow_a_leader_without_its_key(roster: Roster, two_machines: EngineConfig) -> None:
+    with pytest.raises(StartFailure, match=r"who answers at 127\.0\.0\.1:\d+ does not prove the key of the group"):
+        joined(two_machines, replace(roster.leader, key=KEY), 1)
+
+
+def test_a_proof_that_was_heard_on_the_way_is_worth_nothing_later() -> None:
+    greeting, later = Greeting("a"), Greeting("b")
+    hello = Hello.of(1, "hash", greeting, KEY)
+    assert hello.is_proved(greeting, KEY)
+    assert not hello.is_proved(later, KEY)
+    assert not msgspec.structs.replace(hello, node=2).is_proved(greeting, KEY)
+    welcome = Welcome.of(hello, greeting, KEY)
+    assert welcome.is_proved(hello, greeting, KEY)
+    assert not welcome.is_proved(Hello.of(1, "hash", greeting, KEY), greeting, KEY)
+    assert not Welcome(proof=hello.proof).is_proved(hello, greeting, KEY)
+
+
+@pytest.mark.parametrize("key", ["short", "k" * 257])
+def test_a_key_that_is_none_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match=f"GRAPHPOD_GROUP_KEY has {len(key)} characters; set 16 to 256"):
+        Leader.parse("host:1", key=key)
+
+
+def test_a_stranger_without_the_key_forges_no_notice_and_gets_no_order(
+    keyed: Roster, two_machines: EngineConfig, tmp_path: Path, eventually: Eventually
+) -> None:
+    worker = Worker(two_machines, tmp_path, keyed.leader)
+    keyed.wait(lambda missing: None, 0.01)
+    (folder := tmp_path / "leader").mkdir()
+    others = Others(two_machines, folder, roster=keyed)
+    meeting = Meeting(tmp_path, keyed.leader, here=1)
+    with zmq.Context() as context, context.socket(zmq.PUSH) as forger, context.socket(zmq.PAIR) as listener:
+        forger.setsockopt(zmq.LINGER, 0)
+        forger.connect(meeting.notices_of(1))
+        listener.connect(meeting.orders_of(1))
+        forger.send(encode(LastWords(1, Fatal("EngineDied", "forged", 1))))
+        own, voice = Orders(meeting, 1), Voice(meeting, 1)
+
+        def is_sent() -> bool:
+            with suppress(zmq.Again):  # nobody who has the key is connected yet
+                others.send(Leave())
+                return True
+            return False
+
+        eventually(is_sent)
+        assert own.next() == Leave()
+        voice.say(LastWords(1, Fatal("EngineDied", "its own", 1)))
+        assert eventually_in_trouble(others).message == "rank 1 (stage 1 of 2): its own"
+        assert not listener.poll(0)
+    voice.close()
     others.abandon()
     worker.thread.join(10)
     others.close()

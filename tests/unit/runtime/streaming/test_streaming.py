@@ -267,8 +267,19 @@ def test_hosts_and_the_secret_are_held_against_the_same_rules(
     storage: WebStub, origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_llama(origin)
-    with pytest.raises(SourceFailed, match=r"^HostNotAllowed: "):
-        prepare(tmp_path / "here", StreamConfig(URI, hosts=("other.example",)))
+    hosts = tmp_path / "hosts.json"
+    for text, words in (
+        ('["other.example"]', r"^HostNotAllowed: .*is not in allowed\.sourceHosts: other\.example"),
+        ('["*"', r"^HostNotAllowed: the hosts in .*hosts\.json cannot be read"),
+        ('{"*": 1}', r"^HostNotAllowed: the hosts in .*it is no list of texts"),
+    ):
+        hosts.write_text(text)
+        with pytest.raises(SourceFailed, match=words):
+            prepare(tmp_path / "here", StreamConfig(URI, str(hosts)))
+    with pytest.raises(SourceFailed, match=r"No such file or directory"):
+        prepare(tmp_path / "here", StreamConfig(URI, str(tmp_path / "none")))
+    hosts.write_text('["127.0.0.1"]')
+    assert prepare(tmp_path / "here", StreamConfig(URI, str(hosts))).hosts == ("127.0.0.1",)
     (streaming.CREDENTIALS / "hosts").write_text("other.example")
     with pytest.raises(SourceFailed, match=r"^SecretNotForHost: "):
         prepare(tmp_path / "here", StreamConfig(URI))
