@@ -11,10 +11,10 @@ from graphpod_policy import Phase
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
 from graphpod_runtime.engine.forward.inputs import inputs_of
-from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.graphs.captured_graphs import PhaseGraphs
 
 
 def inputs_for(runner: Runner, phase: Phase, count: int, seed: int, past: int = 9) -> Inputs:

@@ -8,7 +8,7 @@ from torch import Tensor
 from graphpod_runtime.graphs.break_arena import AttendInto, AttentionRows, BreakArena, Stage, put_result
 from graphpod_runtime.graphs.breakable import BreakableCapture
 from graphpod_runtime.graphs.capture_errors import CaptureSite
-from graphpod_runtime.graphs.captured_graph import BreakableGraph
+from graphpod_runtime.graphs.captured_graphs import BreakableGraph
 from graphpod_runtime.graphs.segments.segment import Pool
 
 

@@ -20,7 +20,7 @@ from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs import breakable
 from graphpod_runtime.graphs.break_arena import AttentionRows, BreakArena
-from graphpod_runtime.graphs.captured_graph import BreakableGraph
+from graphpod_runtime.graphs.captured_graphs import BreakableGraph
 from tests.contracts.passes import inputs_for, replayed, uncaptured, with_a_past
 from tests.contracts.pooled_breaks import OwnedBreaks, PooledBreaks
 from tests.contracts.pools import owns, used_bytes

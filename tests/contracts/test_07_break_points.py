@@ -17,7 +17,7 @@ from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs.breakable import capture_breakable
 from graphpod_runtime.graphs.breaks import BreakPoint, Narrowed, break_point, surrounded
 from graphpod_runtime.graphs.capture_errors import CaptureSite
-from graphpod_runtime.graphs.captured_graph import BreakableGraph
+from graphpod_runtime.graphs.captured_graphs import BreakableGraph
 from graphpod_runtime.graphs.full import capture_full
 from tests.contracts.pools import capturing
 from tests.contracts.toy import Toy, attention, breaks, values

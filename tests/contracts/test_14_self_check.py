@@ -16,11 +16,10 @@ from graphpod_runtime.attention.flashinfer import FlashInferAttention
 from graphpod_runtime.attention.sdpa import TorchAttention
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.kv import KvCache
-from graphpod_runtime.engine.forward import phase_graphs
 from graphpod_runtime.engine.forward.passes import DecodePass, PrefillPass
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.graphs import breakable
+from graphpod_runtime.graphs import breakable, captured_graphs
 from graphpod_runtime.graphs.break_arena import AttentionRows
 from graphpod_runtime.graphs.buffers import Buffers
 from graphpod_runtime.kernels import paged_attention
@@ -113,16 +112,16 @@ def test_keys_written_to_a_wrong_page_are_caught(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, policies: tuple[Policy, Policy]
 ) -> None:
     """Replays, and they alone, write one slot further than they should."""
-    right = phase_graphs.PhaseGraphs.replay
+    right = captured_graphs.PhaseGraphs.replay
 
-    def shifted(self: phase_graphs.PhaseGraphs, inputs: Any, size: int) -> Any:
+    def shifted(self: captured_graphs.PhaseGraphs, inputs: Any, size: int) -> Any:
         inputs.slots[-1] += 1
         try:
             return right(self, inputs, size)
         finally:
             inputs.slots[-1] -= 1
 
-    monkeypatch.setattr(phase_graphs.PhaseGraphs, "replay", shifted)
+    monkeypatch.setattr(captured_graphs.PhaseGraphs, "replay", shifted)
     assert failure_of(started, *policies).code is ExitCode.SelfCheckFailed
 
 
@@ -142,14 +141,14 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[KvCache]:
 
 def replaying(monkeypatch: pytest.MonkeyPatch, wrong: int, fault: Callable[[Inputs, KvCache], Inputs]) -> None:
     """Replays of graphs of size `wrong`, and they alone, run over what `fault` makes of their inputs."""
-    right, caches = phase_graphs.PhaseGraphs.replay, bound(monkeypatch)
+    right, caches = captured_graphs.PhaseGraphs.replay, bound(monkeypatch)
 
-    def faulty(self: phase_graphs.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
+    def faulty(self: captured_graphs.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
         if size == wrong:
             inputs = fault(inputs, caches[-1])
         return right(self, inputs, size)
 
-    monkeypatch.setattr(phase_graphs.PhaseGraphs, "replay", faulty)
+    monkeypatch.setattr(captured_graphs.PhaseGraphs, "replay", faulty)
 
 
 def past_of_another(inputs: Inputs, cache: KvCache) -> Inputs:
@@ -196,14 +195,14 @@ def test_keys_or_values_that_no_result_shows_are_compared(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch, policies: tuple[Policy, Policy], half: str
 ) -> None:
     """A replay spoils the last row's key or value after it was read: only the next pass would be wrong."""
-    right, caches = phase_graphs.PhaseGraphs.replay, bound(monkeypatch)
+    right, caches = captured_graphs.PhaseGraphs.replay, bound(monkeypatch)
 
-    def spoiling(self: phase_graphs.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
+    def spoiling(self: captured_graphs.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
         results = right(self, inputs, size)
         getattr(caches[-1], half)[-1].flatten(0, 1)[inputs.slots[-1]] += 1e-3
         return results
 
-    monkeypatch.setattr(phase_graphs.PhaseGraphs, "replay", spoiling)
+    monkeypatch.setattr(captured_graphs.PhaseGraphs, "replay", spoiling)
     failure = failure_of(started, *policies)
     assert failure.code is ExitCode.SelfCheckFailed
     assert "wrote other KV pages or values" in failure.message
@@ -244,15 +243,15 @@ def test_what_a_failed_check_wrote_anywhere_in_the_cache_reaches_no_sequence(
     """A wrong graph may leave NaN in any page, and attention over NaN is NaN even where it is masked."""
     prompts = random_prompts(8, longest=6)
     expected = generate(started(Policy.Disabled, Policy.Disabled), prompts, 8, ignore_eos=True)
-    right, caches = phase_graphs.PhaseGraphs.replay, bound(monkeypatch)
+    right, caches = captured_graphs.PhaseGraphs.replay, bound(monkeypatch)
 
-    def poisoning(self: phase_graphs.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
+    def poisoning(self: captured_graphs.PhaseGraphs, inputs: Inputs, size: int) -> tuple[Any, ...]:
         results = right(self, inputs, size)
         cache = caches[-1]
         cache.fill(torch.arange(cache.pages, device=cache.device), torch.nan)
         return results
 
-    monkeypatch.setattr(phase_graphs.PhaseGraphs, "replay", poisoning)
+    monkeypatch.setattr(captured_graphs.PhaseGraphs, "replay", poisoning)
     runner = started(Policy.Breakable, Policy.Disabled, on_capture_failure=OnCaptureFailure.Degrade)
     assert runner.report.as_dict()["graph"]["prefill"]["effective"] == "Disabled"
     assert not runner._engine.attention.cache.keys.isnan().any()

@@ -8,11 +8,10 @@ from torch import Tensor
 
 from graphpod_policy import Phase, Policy
 from graphpod_runtime.base.inputs import Inputs
-from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.offline import NoToken, generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.breaks import Stop
-from graphpod_runtime.graphs.captured_graph import BreakableGraph
+from graphpod_runtime.graphs.captured_graphs import BreakableGraph, PhaseGraphs
 from tests.unit.runtime.conftest import random_prompts
 
 POLICIES = [(Policy.Breakable, Policy.Full), (Policy.Breakable, Policy.Breakable)]

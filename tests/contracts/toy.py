@@ -11,7 +11,7 @@ from graphpod_runtime.engine.start.device import Place
 from graphpod_runtime.graphs.break_arena import AttendInto, BreakArena, narrowed
 from graphpod_runtime.graphs.breakable import BreakableCapture, capture_breakable
 from graphpod_runtime.graphs.capture_errors import CaptureSite
-from graphpod_runtime.graphs.captured_graph import BreakableGraph
+from graphpod_runtime.graphs.captured_graphs import BreakableGraph
 from graphpod_runtime.graphs.segments.addresses import Addresses
 from tests.contracts.pools import capturing
 

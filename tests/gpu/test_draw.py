@@ -54,7 +54,7 @@ def test_one_token_for_one_row_by_triton_by_torch_and_on_a_cpu(
         logits, positions, samplings = batch(50, vocab, seed)
         logits, draws = logits.to(dtype), sampling_tensors_of(samplings, GPU)
         chosen = greedy(logits)
-        fast = draw_triton.draw(logits, chosen, positions, draws)
+        fast = draw_triton.TritonDraw()(logits, chosen, positions, draws)
         slow = draw_by_torch(logits, chosen, positions, draws)
         host = draw_by_torch(logits.cpu(), chosen.cpu(), positions.cpu(), on_host(draws))
         apart += int(((fast != slow).cpu() | (fast.cpu() != host)).sum())
@@ -80,7 +80,7 @@ def test_rows_whose_edge_many_tokens_share_are_drawn_as_by_torch(
         case _:
             logits = logits.round()
     draws, chosen = sampling_tensors_of(samplings, GPU), greedy(logits)
-    fast = draw_triton.draw(logits, chosen, positions, draws)
+    fast = draw_triton.TritonDraw()(logits, chosen, positions, draws)
     assert torch.equal(fast, draw_by_torch(logits, chosen, positions, draws))
 
 

@@ -17,10 +17,11 @@ from graphpod_policy import EngineConfig, Phase
 from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.forward.pass_in_flight import PassInFlight
-from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch
 from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
+from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.wire.messages import Logprob, Pooling
 from truth.schedule.choice import rivals, scores

@@ -20,7 +20,7 @@ from graphpod_runtime.engine.capture.capturer import no_collector
 from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.start.started import Started
 from graphpod_runtime.graphs.capture_errors import CaptureSite
-from graphpod_runtime.graphs.captured_graph import FullGraph
+from graphpod_runtime.graphs.captured_graphs import FullGraph
 from graphpod_runtime.graphs.full import capture_full
 
 REPLAYS, SLOW_REPLAYS = 30, 5

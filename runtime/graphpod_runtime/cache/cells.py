@@ -23,16 +23,6 @@ def stored(x: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
     return (x.float() * (1.0 / scale)).clamp(-limit, limit).to(dtype)
 
 
-def write(cells: Tensor, slots: Tensor, rows: Tensor, scale: float) -> None:
-    """`rows` [n, kv_heads, d] into `slots` [n] of one layer's keys or values [all slots, kv_heads, d]."""
-    bits(cells).index_copy_(0, slots, bits(stored(rows, scale, cells.dtype)))
-
-
-def read(pages: Tensor, used: Tensor, dtype: torch.dtype) -> Tensor:
-    """Pages `used` [n] of one layer's keys or values, as `dtype` and not yet multiplied by their scale."""
-    return bits(pages).index_select(0, used).view(pages.dtype).to(dtype)
-
-
 def bits(cells: Tensor) -> Tensor:
     """The same memory, in a type that torch can copy by an index: FP8 it cannot."""
     return cells.view(torch.uint8) if quantises(cells.dtype) else cells

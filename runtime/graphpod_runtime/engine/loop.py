@@ -10,13 +10,13 @@ from graphpod_runtime.cache.host_tier import HostTier
 from graphpod_runtime.engine.grammars import Grammars
 from graphpod_runtime.engine.launch_delay import LaunchDelay
 from graphpod_runtime.engine.run_ahead import Launching, RunAhead
-from graphpod_runtime.engine.schedule.batch import NOTHING_LEFT
 from graphpod_runtime.engine.schedule.kv_space import Allocator
 from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, Progress, QueueFull, Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Marks, Sequence
+from graphpod_runtime.engine.schedule.yielded import NOTHING_LEFT
 from graphpod_runtime.engine.serving_metrics import ServingMetrics
 from graphpod_runtime.engine.sleep.slumber import Sleeper, Slumber
 from graphpod_runtime.grammar.matcher import AnswerGrammar

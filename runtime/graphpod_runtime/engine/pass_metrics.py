@@ -1,17 +1,21 @@
 """What the runner counts of every pass once it has landed: one that failed is not counted.
 
-A pass looks nothing up by name: its series are made once, at Ready. Those of a ladder exist for every captured size,
-so that a rate has its first sample; `graphpod advise` reads them, and the operator for `status.graph.advice`.
+A pass looks nothing up: what the first one of its kind adds to which series, the others add again. The series of a
+ladder are made at Ready, for every captured size, so that a rate has its first sample. `graphpod advise` reads them,
+and the operator for `status.graph.advice`.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from graphpod_policy import Backend, FallbackReason, Phase, Policy
 from graphpod_runtime.engine.forward.graph_choice import Ladder
-from graphpod_runtime.engine.forward.pass_in_flight import Ran
 from graphpod_runtime.wire.counters import Counters
-from graphpod_runtime.wire.series import Add, Observe
+from graphpod_runtime.wire.series import Add, Observe, Together
+
+KINDS = 4096
+"""Of passes, that are remembered: a kind has its number of rows."""
 
 
 class _Passes(NamedTuple):
@@ -52,37 +56,37 @@ class PassMetrics:
         """`verify_width`: rows of a sequence on a decode graph."""
         self._counters, self._backend, self._verify_width = counters, backend, verify_width
         self._phases = {phase: self._phase(phase, ladder) for phase, ladder in ladders.items()}
-        self._fallbacks: dict[tuple[Phase, FallbackReason], Add] = {}
-        """Of the reasons that were met."""
+        self.of = lru_cache(KINDS)(self._of)
 
-    def landed(self, ran: Ran, device_seconds: float) -> None:
-        """The device took so long for a pass."""
-        phase = self._phases[ran.phase]
-        passes, launched, landed = phase.by_policy[ran.policy]
-        passes()
-        launched(ran.launch_seconds)
-        landed(device_seconds)
-        if ran.code_runs:
-            phase.ran_code(ran.code_runs)
+    def _of(
+        self,
+        phase: Phase,
+        policy: Policy,
+        rows: int,
+        choice: int | FallbackReason,
+        recompiled: bool,
+        code_runs: int,
+    ) -> Together:
+        """Counts one pass of this `Ran.kind`: called with the seconds of its launch, and those that the device took."""
+        series = self._phases[phase]
+        passes, launched, landed = series.by_policy[policy]
+        same: list[tuple[Add | Observe, float]] = [(passes, 1)]
+        if code_runs:
+            same.append((series.ran_code, code_runs))
         # the one reason of passes that another ladder with the same largest size could replay
-        if not isinstance(ran.choice, FallbackReason) or ran.choice is FallbackReason.PaddingGate:
-            phase.requested(-(-ran.rows // phase.width))
-        if isinstance(ran.choice, FallbackReason):
-            self._fell_back(ran.phase, FallbackReason.Recompiled if ran.recompiled else ran.choice)
-            return
-        series, padding = phase.by_size[ran.choice], ran.choice - ran.rows
-        series.of_size()
-        series.padding_of_size(padding // phase.width)
-        series.replays()
-        series.real(ran.rows)
-        series.padding(padding)
+        if not isinstance(choice, FallbackReason) or choice is FallbackReason.PaddingGate:
+            same.append((series.requested, -(-rows // series.width)))
+        if isinstance(choice, FallbackReason):
+            same.append((self._fallbacks(phase, FallbackReason.Recompiled if recompiled else choice), 1))
+        else:
+            of, padding = series.by_size[choice], choice - rows
+            same += [(of.of_size, 1), (of.padding_of_size, padding // series.width), (of.replays, 1)]
+            same += [(of.real, rows), (of.padding, padding)]
+        return Together(same, (launched, landed))
 
-    def _fell_back(self, phase: Phase, reason: FallbackReason) -> None:
-        if (add := self._fallbacks.get((phase, reason))) is None:
-            add = self._fallbacks[phase, reason] = self._counters.adder(
-                "graphpod_graph_fallbacks_total", phase=phase, reason=reason, backend=self._backend
-            )
-        add()
+    def _fallbacks(self, phase: Phase, reason: FallbackReason) -> Add:
+        own = {"phase": phase, "reason": reason, "backend": self._backend}
+        return self._counters.adder("graphpod_graph_fallbacks_total", **own)
 
     def _phase(self, phase: Phase, ladder: Ladder) -> _Phase:
         width = self._verify_width if phase is Phase.Decode else 1

@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from graphpod_runtime.engine.schedule.batch import Batch, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch
 from graphpod_runtime.engine.schedule.scheduler import Progress, Scheduler
+from graphpod_runtime.engine.schedule.yielded import Yielded
 
 PassInFlight = TypeVar("PassInFlight")
 Watched = TypeVar("Watched", contravariant=True)

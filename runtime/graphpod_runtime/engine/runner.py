@@ -36,8 +36,9 @@ from graphpod_runtime.engine.forward.seats import Seated
 from graphpod_runtime.engine.memory_poisoning import Poison
 from graphpod_runtime.engine.pass_copies import join
 from graphpod_runtime.engine.pass_metrics import PassMetrics
-from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch
 from graphpod_runtime.engine.schedule.drafting import DraftsYielded
+from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.engine.speculation_metrics import SpeculationMetrics
 from graphpod_runtime.engine.start.device_state import LoadModel
 from graphpod_runtime.engine.start.started import Started
@@ -94,7 +95,7 @@ class Runner:
         self._engine: Started = self._starter.run()
         self.config = self._starter.config
         width = self.config.feature_set().verify_width
-        self._metrics = PassMetrics(self.counters, self._engine.ladders, self._backend, width)
+        self._count = PassMetrics(self.counters, self._engine.ladders, self._backend, width).of
         self._choices = {phase: choices(ladder) for phase, ladder in self._engine.ladders.items()}
         self.pages = PageAllocator(self._engine.attention.cache.pages)
         self.eos_ids, self.vocabulary = self._engine.model.shape.eos_ids, self._engine.model.shape.vocab
@@ -183,7 +184,7 @@ class Runner:
     def land(self, flight: PassInFlight) -> Yielded:
         """What the pass yields; waits for the device."""
         yielded = flight.land()
-        self._metrics.landed(flight.ran, flight.device_seconds)
+        self._count(*flight.ran.kind)(flight.ran.launch_seconds, flight.device_seconds)
         if isinstance(yielded, DraftsYielded):
             self._speculation.landed(yielded)
         elif isinstance(flight.seated, Seated):

@@ -15,7 +15,7 @@ from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.graphs.break_arena import AttendInto, BreakArena, Stage
 from graphpod_runtime.graphs.breaks import BreakPoint, Stop, surrounded
 from graphpod_runtime.graphs.capture_errors import CaptureSite, failure_of, located
-from graphpod_runtime.graphs.captured_graph import BreakableGraph
+from graphpod_runtime.graphs.captured_graphs import BreakableGraph
 from graphpod_runtime.graphs.segments.segment import Pool, Segment
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.graphs.breaks import Forbidden, surrounded
 from graphpod_runtime.graphs.capture_errors import CaptureSite, located
-from graphpod_runtime.graphs.captured_graph import FullGraph
+from graphpod_runtime.graphs.captured_graphs import FullGraph
 from graphpod_runtime.graphs.segments.segment import Pool, capture
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from graphpod_runtime.cache.cells import quantises, read, write
+from graphpod_runtime.cache.cells import bits, stored
 from graphpod_runtime.kernels.capped_attention import capped_attention, capped_prefill
 
 torch.library.define(
@@ -58,6 +58,21 @@ def _paged_attention(
         _prefill(q, k, v, keys, values, tables, lengths, starts, scale, window, cap, sinks, out)
     if value_scale != 1.0:
         out.mul_(value_scale)
+
+
+def write(cells: Tensor, slots: Tensor, rows: Tensor, scale: float) -> None:
+    """`rows` [n, kv_heads, d] into `slots` [n] of one layer's keys or values [all slots, kv_heads, d]."""
+    if cells.dtype == rows.dtype:
+        cells.index_copy_(0, slots, rows)
+    else:
+        bits(cells).index_copy_(0, slots, bits(stored(rows, scale, cells.dtype)))
+
+
+def read(pages: Tensor, used: Tensor, dtype: torch.dtype) -> Tensor:
+    """Pages `used` [n] of one layer's keys or values, as `dtype` and not yet multiplied by their scale."""
+    if pages.dtype == dtype:
+        return pages.index_select(0, used)
+    return bits(pages).index_select(0, used).view(pages.dtype).to(dtype)
 
 
 def _decode(
@@ -131,14 +146,15 @@ def _prefill(
 ) -> None:
     """Sequence by sequence: causal over its own rows, plus the pages of what it computed before.
 
-    An FP8 cache is read back for a sequence's own rows, too: what it answers must not depend on how its prompt was cut.
+    A cache of another type is read back for a sequence's own rows, too: what it answers must not depend on how its
+    prompt was cut.
     """
     page_size = keys.shape[1]
     bounds, contexts = starts.tolist(), lengths.tolist()
     for index, context in enumerate(contexts):
         rows = slice(bounds[index], bounds[index + 1])
         past = context - (rows.stop - rows.start)
-        if past == 0 and not quantises(keys.dtype):
+        if past == 0 and keys.dtype == k.dtype:
             first, own_k, own_v = 0, k[rows], v[rows]
         else:
             page = 0 if window is None else max(0, past + 1 - window) // page_size

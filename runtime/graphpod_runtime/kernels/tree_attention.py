@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from graphpod_runtime.cache.cells import read, write
 from graphpod_runtime.kernels.capped_attention import capped_attention
+from graphpod_runtime.kernels.paged_attention import read, write
 
 HIDEABLE = 63
 """Tokens in front of a row that it can be kept from seeing."""

@@ -1,6 +1,7 @@
 """One series of a process: a number or a histogram. To count looks nothing up and checks nothing."""
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from typing import Protocol
 
 Key = tuple[str, tuple[str, ...]]
@@ -17,6 +18,20 @@ class Observe(Protocol):
     """Adds so many equal observations to one histogram."""
 
     def __call__(self, value: float, times: int = 1) -> None: ...
+
+
+class Together:
+    """Series that one event counts in at once."""
+
+    def __init__(self, same: Iterable[tuple[Add | Observe, float]], own: Iterable[Observe]) -> None:
+        """`same` get the same number each time, `own` one of the event's values each, in their order."""
+        self._same, self._own = tuple(same), tuple(own)
+
+    def __call__(self, *values: float) -> None:
+        for count, number in self._same:
+            count(number)
+        for observe, value in zip(self._own, values, strict=True):
+            observe(value)
 
 
 class Total:

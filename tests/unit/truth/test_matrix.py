@@ -15,7 +15,7 @@ from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.compiled.aot import Function, TensorFunction
 from graphpod_runtime.compiled.cache import CompileCache
-from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
+from graphpod_runtime.graphs.captured_graphs import PhaseGraphs
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.series import Add
 from tests.contracts.passes import replay_by_code

@@ -12,9 +12,10 @@ from graphpod_policy import Phase
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.sampling.logprobs import of_logits
 from graphpod_runtime.engine.forward.sampling.sampler import greedy, sampling_tensors_of
-from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import Chunk, PrefillBatch
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
+from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.grammar.compile import compiled
 from graphpod_runtime.kernels.sampling.draw import draw_by_torch
 from graphpod_runtime.wire.messages import Grammar, Logprob, Pooling
@@ -96,7 +97,7 @@ def test_the_best_by_score_is_what_the_engine_draws(temperature: float) -> None:
     samplings = [Sampling(temperature, seed=seed) for seed in range(40)]
     positions = torch.arange(40)
     drawn = (
-        draw_by_torch(logits, greedy(logits), positions, sampling_tensors_of(samplings, HOST))
+        draw_by_torch(logits, greedy(logits), positions - 1, sampling_tensors_of(samplings, HOST))
         if temperature
         else greedy(logits)
     )

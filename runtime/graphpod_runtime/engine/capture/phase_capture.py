@@ -17,11 +17,11 @@ from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.engine.forward.graph_policies import Eager, GraphPolicy
 from graphpod_runtime.engine.forward.inputs import dummy_inputs, padded_step
 from graphpod_runtime.engine.forward.passes import Code, Pass, first_rows
-from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.forward.stage_passes import StageDecode, StageGraphs, StagePrefill
 from graphpod_runtime.graphs.break_arena import narrowed
 from graphpod_runtime.graphs.breaks import Narrowed, surrounded
 from graphpod_runtime.graphs.capture_errors import CaptureSite, located
+from graphpod_runtime.graphs.captured_graphs import PhaseGraphs
 from graphpod_runtime.graphs.segments.segment import Pool
 from graphpod_runtime.wire.report import CaptureCost
 

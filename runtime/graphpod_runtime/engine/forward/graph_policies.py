@@ -14,7 +14,7 @@ from graphpod_runtime.graphs.break_arena import BreakArena, narrowed
 from graphpod_runtime.graphs.breakable import capture_breakable
 from graphpod_runtime.graphs.breaks import BreakPoint
 from graphpod_runtime.graphs.capture_errors import CaptureSite
-from graphpod_runtime.graphs.captured_graph import BreakableGraph, CapturedGraph, FullGraph
+from graphpod_runtime.graphs.captured_graphs import BreakableGraph, CapturedGraph, FullGraph
 from graphpod_runtime.graphs.full import capture_full
 from graphpod_runtime.graphs.piecewise.compilation import PiecewiseCompilation
 from graphpod_runtime.graphs.segments.segment import Pool

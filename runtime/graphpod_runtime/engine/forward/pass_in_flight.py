@@ -21,7 +21,7 @@ from graphpod_runtime.engine.forward.sampling.processors import History
 from graphpod_runtime.engine.forward.sampling.sampler import SamplingBatch
 from graphpod_runtime.engine.forward.seats import Seated
 from graphpod_runtime.engine.forward.token_runs import Runs
-from graphpod_runtime.engine.schedule.batch import Yielded
+from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.wire.messages import Logprob
 
 
@@ -75,6 +75,11 @@ class Ran:
     began: Moment
     """In front of the pass, and of its draft steps: the device has ended all earlier ones."""
     launch_seconds: float
+
+    @property
+    def kind(self) -> tuple[Phase, Policy, int, int | FallbackReason, bool, int]:
+        """All that is counted of it but its times."""
+        return self.phase, self.policy, self.rows, self.choice, self.recompiled, self.code_runs
 
 
 @dataclass(frozen=True, slots=True)

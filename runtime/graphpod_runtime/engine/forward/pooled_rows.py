@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.base.shapes import HOST
-from graphpod_runtime.engine.schedule.batch import PooledSum, PrefillBatch
+from graphpod_runtime.engine.schedule.batch import PrefillBatch
+from graphpod_runtime.engine.schedule.yielded import PooledSum
 from graphpod_runtime.models.model import Model
 
 

@@ -14,9 +14,9 @@ from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.model_body import Attend, Body
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.passes import DecodePass, Pass, PrefillPass, first_rows, members, padded
-from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.forward.sampling.sampler import greedy
 from graphpod_runtime.graphs.buffers import Buffers, Slot
+from graphpod_runtime.graphs.captured_graphs import PhaseGraphs
 from graphpod_runtime.models.stage import StageModel
 
 

@@ -11,10 +11,11 @@ from graphpod_runtime.engine.ranks.copies import FollowingCopies
 from graphpod_runtime.engine.ranks.messages import AwaitCopies, Choose, Land, Launch, Load, Order, Row, Store
 from graphpod_runtime.engine.ranks.stage_runner import StageRunner
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch
 from graphpod_runtime.engine.schedule.drafting import DraftBatch, DraftsYielded, landed, launched
 from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
+from graphpod_runtime.engine.schedule.yielded import Yielded
 
 
 class Following:

@@ -18,9 +18,10 @@ from graphpod_runtime.engine.ranks.messages import Drafts, Land, Launch, Row
 from graphpod_runtime.engine.ranks.others import Others, RankLost
 from graphpod_runtime.engine.ranks.pass_answers import PassAnswer
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch
 from graphpod_runtime.engine.schedule.drafting import DraftBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.engine.start.device import device_of
 from graphpod_runtime.kernels.mixture.choice_totals import count_choices
 from graphpod_runtime.models.stage import loader_of

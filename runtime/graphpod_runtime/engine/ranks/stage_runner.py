@@ -21,7 +21,8 @@ from graphpod_runtime.engine.ranks.leading import LeadingRunner
 from graphpod_runtime.engine.ranks.messages import Choose
 from graphpod_runtime.engine.ranks.pass_answers import PassAnswer, answer_of, ends_of, yielding
 from graphpod_runtime.engine.runner import Runner
-from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch
+from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.models.stage import StageModel
 
 

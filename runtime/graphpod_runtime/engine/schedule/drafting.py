@@ -15,10 +15,11 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from graphpod_policy import SpeculativeMethod
-from graphpod_runtime.engine.schedule.batch import DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import DecodeBatch
 from graphpod_runtime.engine.schedule.draft_reading import read_tokens, shared_out
 from graphpod_runtime.engine.schedule.kv_space import KvSpace
 from graphpod_runtime.engine.schedule.sequence import Flight, Sequence
+from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.wire.messages import Logprob
 
 Entry = TypeVar("Entry")

@@ -33,14 +33,7 @@ from typing import NamedTuple
 
 from graphpod_policy import SpeculativeMethod
 from graphpod_runtime.cache.host_tier import HostTier
-from graphpod_runtime.engine.schedule.batch import (
-    NOT_FINITE,
-    NOTHING_LEFT,
-    Batch,
-    DecodeBatch,
-    PrefillBatch,
-    Yielded,
-)
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch
 from graphpod_runtime.engine.schedule.drafting import (
     DraftBatch,
     Drafting,
@@ -53,6 +46,7 @@ from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.micro_batches import micro_batch
 from graphpod_runtime.engine.schedule.prompts import Decoding, Prompts
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.schedule.yielded import NOT_FINITE, NOTHING_LEFT, Yielded
 from graphpod_runtime.wire.messages import FinishReason, Logprob
 
 Leave = Callable[[Sequence], None]

@@ -8,9 +8,9 @@ from torch import Tensor
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.engine.forward.sampling.processors import History
 from graphpod_runtime.engine.forward.sampling.sampler import Sampler, greedy, rows_at_once
-from graphpod_runtime.engine.schedule.batch import NOTHING_LEFT
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.schedule.yielded import NOTHING_LEFT
 from graphpod_runtime.kernels.sampling.draw import drawer_for
 from graphpod_runtime.kernels.sampling.token_mask import masker_for, words_of
 from graphpod_runtime.wire.logit_processing import LogitProcessing

@@ -14,9 +14,9 @@ from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
 from graphpod_runtime.engine.forward.drafting.drafting_seats import DraftingSeats
 from graphpod_runtime.engine.forward.graph_choice import Ladder
 from graphpod_runtime.engine.forward.passes import Pass
-from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.forward.seats import Seats
 from graphpod_runtime.engine.sleep.sleeper import Sleeper
+from graphpod_runtime.graphs.captured_graphs import PhaseGraphs
 from graphpod_runtime.models.model import Model
 
 

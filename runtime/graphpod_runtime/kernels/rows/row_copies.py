@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.base.shapes import KvScale
-from graphpod_runtime.cache.cells import write
+from graphpod_runtime.kernels.paged_attention import write
 from graphpod_runtime.kernels.rows.row_copy_contract import RowKernels, Write
 
 

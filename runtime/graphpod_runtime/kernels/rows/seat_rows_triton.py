@@ -3,14 +3,13 @@
 No kernel is specialised by the number of rows, so nothing is compiled while requests wait.
 """
 
-from typing import Any
-
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.kernels.rows.seat_rows_contract import LENGTH, PAGES, TOKEN, StepRows
+from graphpod_runtime.kernels.triton_launch import Launches
 
 BLOCK, TABLE_BLOCK = 64, 512
 TOKEN_AT, LENGTH_AT, PAGES_AT = tl.constexpr(TOKEN), tl.constexpr(LENGTH), tl.constexpr(PAGES)
@@ -51,14 +50,12 @@ def _keep(state, seats, tokens, count, width, block: tl.constexpr):
 
 
 class TritonSeatRows:
-    """Reads by one program a row, keeps by one for 64 rows.
-
-    Choosing the compiled kernel takes longer than launching it, and for one engine the choice is always the same: what
-    the kernels are specialised by are the addresses and sizes of its state and its static buffers.
+    """Reads by one program a row, keeps by one for 64 rows. For one engine a kernel is always of the same kind: what it
+    is specialised by are the addresses and sizes of its state and its static buffers.
     """
 
     def __init__(self) -> None:
-        self._chosen: dict[str, Any] = {}
+        self._launch = Launches()
 
     def read(self, state: Tensor, seats: Tensor, page_size: int, into: StepRows, *, whole: bool) -> None:
         rows, pages = into.tables.shape
@@ -69,10 +66,3 @@ class TritonSeatRows:
         count = seats.shape[0]
         arguments = (state, seats, tokens, count, state.shape[1], BLOCK)
         self._launch(_keep, (triton.cdiv(count, BLOCK), 1, 1), arguments)
-
-    def _launch(self, kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> None:
-        chosen = self._chosen.get(kernel.__name__)
-        if chosen is None:
-            self._chosen[kernel.__name__] = kernel[grid](*arguments)
-        else:
-            chosen[grid](*arguments)

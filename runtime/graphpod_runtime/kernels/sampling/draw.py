@@ -6,6 +6,10 @@ about 2e-7 at any size, while the logarithms would be rounded to 2e-6 near 20. e
 because what wins has a small e, and there v keeps its relative precision; with the 24 bits of a plain uniform number,
 tokens less likely than 1e-7 would be drawn far too often or never. With 32 bits that begins at 1e-10.
 
+Its random bits are a pure function of a key and a counter, Philox 4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random
+numbers: as easy as 1, 2, 3" (SC 2011). Integer operations of torch give the same ones on every device; the published
+known answers are in the tests.
+
 Every filter is an edge: a token stays when its distance below the best, (best - logit) / temperature, is at most the
 edge. Tokens that are tied at an edge stay together, so no filter depends on the order of the vocabulary.
 - top-k: the distance of the k-th likeliest token.
@@ -21,22 +25,30 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from graphpod_runtime.kernels.sampling.philox import WORD, philox
 from graphpod_runtime.kernels.sampling.sampling_tensors import LARGEST_UNIFORM, LEAST_MASS, SamplingTensors
 
 DIGITS = ((24, 7), (16, 8), (8, 8), (0, 8))
 """(shift, width) of the parts in which an edge is found: a non-negative float's 31 bits."""
 WORKING_BYTES = 32 << 20
 """Of the single-precision logits that are drawn from at one time; the work takes about ten times as much."""
+WORD = 0xFFFFFFFF
+"""32 bits."""
+ROUNDS = 10
+MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
+WEYL = 0x9E3779B9, 0xBB67AE85
+"""What is added to the two words of the key after each round."""
+
+Four = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class Draw(Protocol):
     """A way to draw."""
 
     def __call__(self, logits: Tensor, chosen: Tensor, positions: Tensor, draws: SamplingTensors) -> Tensor:
-        """A token for each row of logits [rows, vocab]: a pure function of the row, its parameters, its seed and
-        positions [rows], the index that the token will have in its sequence. `chosen` [rows] are the likeliest tokens;
-        -1 for a row whose largest logit is not finite, and so is what is drawn for it.
+        """A token for each row of logits [rows, vocab]: a pure function of the row, its parameters, its seed and the
+        index that the token will have in its sequence, one more than positions [rows], which the rows were computed
+        from. `chosen` [rows] are the likeliest tokens; -1 for a row whose largest logit is not finite, and so is what
+        is drawn for it.
         """
 
 
@@ -44,9 +56,9 @@ def drawer_for(device: torch.device) -> Draw:
     """The fastest one of `device`."""
     if device.type != "cuda" or find_spec("triton") is None:
         return draw_by_torch
-    from graphpod_runtime.kernels.sampling.draw_triton import draw
+    from graphpod_runtime.kernels.sampling.draw_triton import TritonDraw
 
-    return draw
+    return TritonDraw()
 
 
 def rows_of_work(vocab: int) -> int:
@@ -68,7 +80,7 @@ def _draw(logits: Tensor, chosen: Tensor, positions: Tensor, draws: SamplingTens
     distance = (best - logits.float()).mul_(draws.inverse_temperatures[:, None])
     weights = distance.neg().exp_()
     edge = _edge(distance, weights, draws)
-    scores = weights.div_(exponentials(draws.seeds, positions, logits.shape[1]))
+    scores = weights.div_(exponentials(draws.seeds, positions + 1, logits.shape[1]))
     if edge is not None:
         scores.masked_fill_(distance > edge, -1.0)
     return scores.argmax(-1).masked_fill_(chosen < 0, -1)
@@ -83,6 +95,28 @@ def exponentials(seeds: Tensor, positions: Tensor, count: int) -> Tensor:
     words = philox((blocks, positions, nothing, nothing), (seeds & WORD, (seeds >> 32) & WORD))
     bits = torch.stack(words, -1).flatten(1)[:, :count]
     return bits.float().add_(0.5).mul_(2.0**-32).clamp_(max=LARGEST_UNIFORM).neg_().log1p_().neg_()
+
+
+def philox(counter: Four, key: tuple[Tensor, Tensor]) -> Four:
+    """Four words for each counter and key. All are int64 that hold 32-bit words, of shapes that broadcast."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(ROUNDS):
+        high0, low0 = _product(c0, MULTIPLIERS[0])
+        high1, low1 = _product(c2, MULTIPLIERS[1])
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = (k0 + WEYL[0]) & WORD, (k1 + WEYL[1]) & WORD
+    return c0, c1, c2, c3
+
+
+def _product(word: Tensor, multiplier: int) -> tuple[Tensor, Tensor]:
+    """High and low word of word × multiplier, which has 64 bits and would overflow int64.
+
+    The multiplier is at least 2**31, so less 2**32 it is negative and its product with a word is above -2**63. What
+    that leaves out, word × 2**32, belongs to the high word alone.
+    """
+    product = word * (multiplier - (1 << 32))
+    return (product >> 32) + word, product & WORD
 
 
 def _edge(distance: Tensor, weights: Tensor, draws: SamplingTensors) -> Tensor | None:

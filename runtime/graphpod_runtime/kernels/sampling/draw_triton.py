@@ -1,4 +1,4 @@
-"""`draw` by Triton, in four launches over the logits, one where no row cuts. Imported only where Triton is.
+"""Draws by Triton, in four launches, two where no row cuts. Imported only where Triton is.
 
 With torch's operators a draw is about 200 passes over the logits: 2.8 ms for 32 rows of 151936 tokens on an H200.
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from graphpod_runtime.kernels.sampling import draw_triton_kernels as kernels
 from graphpod_runtime.kernels.sampling.draw_triton_kernels import BINS, NUMBERS
 from graphpod_runtime.kernels.sampling.sampling_tensors import SamplingTensors
+from graphpod_runtime.kernels.triton_launch import Launches
 
 BLOCK = 4096
 """Tokens of one program."""
@@ -23,39 +24,51 @@ LISTED = 8192
 whole instead."""
 
 
-class Row(NamedTuple):
-    """Logits as kernels read them."""
+class Scratch(NamedTuple):
+    """What kernels leave for each other, of so many rows at most."""
 
-    logits: Tensor
-    stride: int
-    vocab: int
-    chosen: Tensor
-    """The best token of each row, or -1."""
-    steepness: Tensor
+    histograms: Tensor
+    """Zeros whenever a draw begins: who reads one leaves it so."""
+    known: Tensor
+    masses: Tensor
+
+    @classmethod
+    def of(cls, rows: int, device: torch.device) -> "Scratch":
+        histograms, known, masses = (
+            torch.zeros(rows, count, dtype=torch.int32, device=device) for count in (BINS.value, NUMBERS.value, 4)
+        )
+        return cls(histograms, known, masses.view(torch.int64))
 
 
-def draw(logits: Tensor, chosen: Tensor, positions: Tensor, draws: SamplingTensors) -> Tensor:
-    """Is a Draw, for logits on a CUDA device whose rows lie together."""
-    (rows, vocab), parts = logits.shape, triton.cdiv(logits.shape[1], BLOCK)
-    row = Row(logits, logits.stride(0), vocab, chosen, draws.inverse_temperatures)
-    scores = torch.empty(rows, parts, dtype=torch.float32, device=logits.device)
-    tokens = torch.empty_like(scores, dtype=torch.int32)
-    drawn = torch.empty(rows, dtype=torch.int64, device=logits.device)
-    cuts = draws.cuts_k or draws.cuts_p
-    known = masses = listed = tokens
-    if cuts:
-        widths = rows * 4, rows * NUMBERS.value, rows * BINS.value
-        zeros = torch.zeros(sum(widths), dtype=torch.int32, device=logits.device)
-        mass_words, known, histograms = zeros.split(widths)
-        masses = mass_words.view(torch.int64)
-        listed = torch.empty(rows, LISTED, dtype=torch.int32, device=logits.device)
-        kernels.fill_histogram[(rows, parts)](*row, histograms, block=BLOCK)
-        kernels.find_bounds[(rows,)](histograms, chosen, draws.top_k, draws.top_p, vocab, known)
-    noise = draws.farthest, draws.seeds, positions.contiguous()
-    between = known, masses, listed, scores, tokens, parts
-    kernels.score_blocks[(rows, parts)](*row, *noise, *between, cuts=cuts, room=LISTED, block=BLOCK)
-    kernels.decide[(rows,)](
-        *row, draws.top_k, draws.top_p, *noise, *between, drawn,
-        cuts=cuts, room=LISTED, blocks=triton.next_power_of_2(parts), num_warps=16,
-    )  # fmt: skip
-    return drawn
+class TritonDraw:
+    """A Draw, for logits on a CUDA device whose rows lie together. One stream calls it."""
+
+    def __init__(self) -> None:
+        self._launch = Launches()
+        self._scratch: Scratch | None = None
+
+    def __call__(self, logits: Tensor, chosen: Tensor, positions: Tensor, draws: SamplingTensors) -> Tensor:
+        (rows, vocab), stride, device = logits.shape, logits.stride(0), logits.device
+        parts, cuts = triton.cdiv(vocab, BLOCK), draws.cuts_k or draws.cuts_p
+        histograms, known, masses = self._scratch_of(rows, device)
+        scores = torch.empty(rows, parts, dtype=torch.float32, device=device)
+        tokens = torch.empty(rows, parts, dtype=torch.int32, device=device)
+        drawn = torch.empty(rows, dtype=torch.int64, device=device)
+        listed = torch.empty(rows, LISTED, dtype=torch.int32, device=device) if cuts else tokens
+        kind = logits.dtype, stride, vocab, cuts, LISTED
+        row = logits, stride, vocab, chosen, draws.inverse_temperatures
+        if cuts:
+            self._launch(kernels.fill_histogram, (rows, parts, 1), (*row, histograms, BLOCK), kind)
+            bounds = histograms, chosen, draws.top_k, draws.top_p, vocab, known, masses
+            self._launch(kernels.find_bounds, (rows, 1, 1), bounds, kind)
+        noise = draws.farthest, draws.seeds, positions.contiguous()
+        between = known, masses, listed, scores, tokens, parts
+        self._launch(kernels.score_blocks, (rows, parts, 1), (*row, *noise, *between, cuts, LISTED, BLOCK), kind)
+        decided = *row, draws.top_k, draws.top_p, *noise, *between, drawn, cuts, LISTED, triton.next_power_of_2(parts)
+        self._launch(kernels.decide, (rows, 1, 1), decided, kind, num_warps=16)
+        return drawn
+
+    def _scratch_of(self, rows: int, device: torch.device) -> Scratch:
+        if self._scratch is None or self._scratch.known.shape[0] < rows:
+            self._scratch = Scratch.of(rows, device)
+        return self._scratch

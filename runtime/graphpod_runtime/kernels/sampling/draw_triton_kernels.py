@@ -79,9 +79,9 @@ def fill_histogram(logits, stride, vocab, chosen, steepness, histograms, block: 
     tl.atomic_add(histograms + row * BINS + numbers, counts, counts > 0, sem="relaxed")
 
 
-@triton.jit(do_not_specialize_on_alignment=["histograms", "chosen", "top_k", "top_p", "known"])
-def find_bounds(histograms, chosen, top_k, top_p, vocab, known):
-    """Where a row's edges can lie.
+@triton.jit(do_not_specialize_on_alignment=["histograms", "chosen", "top_k", "top_p", "known", "masses"])
+def find_bounds(histograms, chosen, top_k, top_p, vocab, known, masses):
+    """Where a row's edges can lie. The histogram is zeros behind it, and so are the sums that come next.
 
     A bin's mass is at least that of as many tokens at its far end, at most that of as many at its near end. The tokens
     up to a bin have top_p of the mass when (1 - top_p) · theirs is at least top_p · the rest.
@@ -89,6 +89,7 @@ def find_bounds(histograms, chosen, top_k, top_p, vocab, known):
     row = tl.program_id(0).to(tl.int64)
     bins = tl.arange(0, BINS)
     counts = tl.load(histograms + row * BINS + bins)
+    tl.store(histograms + row * BINS + bins, tl.zeros_like(counts))
     reached = tl.cumsum(counts, 0)
     none = tl.load(chosen + row) < 0  # nothing is drawn
     k, p = tl.where(none, vocab, tl.load(top_k + row)), tl.where(none, 1.0, tl.load(top_p + row))
@@ -112,6 +113,9 @@ def find_bounds(histograms, chosen, top_k, top_p, vocab, known):
     tl.store(own + UPTO, upto)
     tl.store(own + KTH, kth.to(tl.int32))
     tl.store(own + BEFORE, before.to(tl.int32))
+    tl.store(own + COUNT, 0)
+    tl.store(masses + row * 2, tl.zeros((), tl.int64))
+    tl.store(masses + row * 2 + 1, tl.zeros((), tl.int64))
 
 
 @triton.jit
@@ -141,7 +145,7 @@ def score_blocks(
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     counter = part * (block // 4) + tl.arange(0, block // 4)
     zero = tl.zeros((block // 4,), tl.uint32)
-    place = zero + tl.load(positions + row).to(tl.uint32)
+    place = zero + (tl.load(positions + row) + 1).to(tl.uint32)
     words = tl.philox(tl.load(seeds + row), counter.to(tl.uint32), place, zero, zero)
     far = tl.load(farthest + row)
     top = tl.full((), -2.0, tl.float32)
@@ -305,7 +309,7 @@ def decide(
             )  # fmt: skip
             edge = tl.minimum(edge, nucleus)
         edge = tl.minimum(edge, _key(tl.load(farthest + row)))
-        seed, place = tl.load(seeds + row), tl.load(positions + row)
+        seed, place = tl.load(seeds + row), tl.load(positions + row) + 1
         for number in range(tiles):
             token, here, other = _tile(logits, row, stride, vocab, chosen, steepness, listed, number, fits, room, count)
             zero = tl.zeros((room,), tl.uint32)

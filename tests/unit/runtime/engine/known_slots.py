@@ -7,10 +7,11 @@ from graphpod_runtime.cache.host_tier import CopyFailed, HostTier, LoadCosts
 from graphpod_runtime.cache.moves import Stored
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.pass_copies import join
-from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch
 from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.wire.messages import FinishReason
 
 END = 0

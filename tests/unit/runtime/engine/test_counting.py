@@ -119,8 +119,8 @@ def test_a_pass_looks_up_no_series_by_name_after_the_first_of_its_kind(monkeypat
 
     def passes() -> None:
         for phase, policy in ((Phase.Decode, Policy.Full), (Phase.Prefill, Policy.Breakable)):
-            metrics.landed(ran(phase, policy, 3, 4), 0.002)
-            metrics.landed(ran(phase, Policy.Disabled, 3, FallbackReason.SizeAboveLadder), 0.002)
+            metrics.of(*ran(phase, policy, 3, 4).kind)(0.001, 0.002)
+            metrics.of(*ran(phase, Policy.Disabled, 3, FallbackReason.SizeAboveLadder).kind)(0.001, 0.002)
 
     passes()
     assert set(looked_up) == {"graphpod_graph_fallbacks_total"}, "the reasons that exist are not all met"

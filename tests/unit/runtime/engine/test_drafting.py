@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from graphpod_policy import SpeculativeMethod
 from graphpod_runtime.engine.run_ahead import RunAhead
-from graphpod_runtime.engine.schedule.batch import Batch, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch
 from graphpod_runtime.engine.schedule.drafting import DraftBatch, DraftsYielded, PlainReason, Speculation
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.wire.messages import FinishReason
 from tests.unit.runtime.engine.test_run_ahead import END, EVENTS, LIMITS, PAGE, Device, Run, Text, rows_of
 

@@ -60,9 +60,9 @@ def test_only_replays_and_what_the_padding_gate_refused_are_asked_of_a_ladder() 
     counters = Counters()
     ladder = Ladder(Phase.Prefill, Policy.Breakable, (4, 128, 256), (4, 128), ("PaddingGate",), ready=True)
     metrics = PassMetrics(counters, {Phase.Prefill: ladder}, Backend.Recorder)
-    metrics.landed(ran(Phase.Prefill, Policy.Breakable, 3, 4), 0.001)
+    metrics.of(*ran(Phase.Prefill, Policy.Breakable, 3, 4).kind)(0.001, 0.001)
     for reason in FallbackReason:
-        metrics.landed(ran(Phase.Prefill, Policy.Disabled, 9, reason), 0.001)
+        metrics.of(*ran(Phase.Prefill, Policy.Disabled, 9, reason).kind)(0.001, 0.001)
     (rows,) = (sample for sample in counters.snapshot() if sample.name == "graphpod_graph_requested_rows")
     assert (sum(rows.buckets), rows.value) == (2, 3 + 9)
 

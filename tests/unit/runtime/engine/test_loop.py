@@ -9,7 +9,8 @@ import pytest
 from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, Policy, PrefixCache, ServingConfig
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.loop import GAUGES_SECONDS, Loop
-from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch
+from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.grammar.compiler import Compiled
 from graphpod_runtime.wire.counters import Counters, Sample
 from graphpod_runtime.wire.messages import (

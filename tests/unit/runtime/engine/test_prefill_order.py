@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphpod_runtime.engine.schedule.batch import DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import DecodeBatch, PrefillBatch
 from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.prompts import OVERTAKEN
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.schedule.yielded import Yielded
 from tests.unit.runtime.engine.test_scheduler import scheduler, sequence, spans, step
 
 LIMITS = Limits(max_model_len=4000, max_batch=40, prefill_chunk=16, page_size=4, max_queue=400)

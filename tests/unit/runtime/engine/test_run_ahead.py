@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.run_ahead import RunAhead
-from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch
 from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, QueueFull, Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.wire.messages import FinishReason
 
 END, NAN = 0, -1

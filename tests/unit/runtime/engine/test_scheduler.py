@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PrefillBatch
 from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, QueueFull, Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.wire.messages import FinishReason
 
 END = 0

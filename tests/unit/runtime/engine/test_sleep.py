@@ -16,12 +16,12 @@ from torch import Tensor
 from graphpod_policy import KvCacheDtype, Policy, Quantization
 from graphpod_runtime.base.errors import SelfCheckFailed
 from graphpod_runtime.base.inputs import Inputs
-from graphpod_runtime.engine.forward.phase_graphs import PhaseGraphs
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.sleep import refill
 from graphpod_runtime.engine.sleep.problems import CannotReload, CannotSleep, CannotWake
 from graphpod_runtime.engine.sleep.sleeper import Sleeper, Source
+from graphpod_runtime.graphs.captured_graphs import PhaseGraphs
 from graphpod_runtime.models import loader
 from tests.unit.runtime.conftest import random_prompts, write_family, write_llama
 

@@ -15,8 +15,9 @@ import numpy
 from graphpod_policy import EngineConfig, ExitCode, Phase, PhasePlan
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch, PooledSum, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.schedule.yielded import PooledSum, Yielded
 from graphpod_runtime.engine.sleep.problems import CannotReload
 from graphpod_runtime.front.status import first_report
 from graphpod_runtime.wire.counters import Counters

@@ -18,9 +18,9 @@ from transformers import (
 
 from graphpod_runtime.engine.forward.sampling.processors import History
 from graphpod_runtime.engine.forward.sampling.sampler import SamplingBatch, greedy
-from graphpod_runtime.engine.schedule.batch import NOT_FINITE, NOTHING_LEFT
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.schedule.yielded import NOT_FINITE, NOTHING_LEFT
 from graphpod_runtime.kernels.sampling.draw import draw_by_torch
 from graphpod_runtime.wire.logit_processing import NO_PROCESSING, LogitProcessing
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graphpod_runtime.kernels.sampling.philox import philox
+from graphpod_runtime.kernels.sampling.draw import philox
 
 KNOWN = [
     (

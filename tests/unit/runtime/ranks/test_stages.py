@@ -16,13 +16,14 @@ from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.distributed.pipeline import Pipeline, Position
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords
 from graphpod_runtime.engine.ranks.pass_answers import PassAnswer, answer_of
-from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch, Yielded
+from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch
 from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.micro_batches import micro_batch
 from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
+from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.models import loader
 from graphpod_runtime.models.decoder import Decoder

@@ -10,7 +10,7 @@ from torch import Tensor
 from graphpod_policy import FallbackReason
 from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.engine.forward.passes import Code
-from graphpod_runtime.graphs.captured_graph import CapturedGraph
+from graphpod_runtime.graphs.captured_graphs import CapturedGraph
 from graphpod_runtime.kernels.rows.prompt_lookup import Found
 
 Counted = Callable[[int | FallbackReason], None]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.sampling.sampler import SamplingBatch
-from graphpod_runtime.engine.schedule.batch import NOTHING_LEFT
+from graphpod_runtime.engine.schedule.yielded import NOTHING_LEFT
 from graphpod_runtime.grammar.matcher import MaskWriter
 from graphpod_runtime.kernels.sampling.token_mask import BITS, NO_MASK, masker_for, words_of
 from graphpod_runtime.wire.counters import Counters

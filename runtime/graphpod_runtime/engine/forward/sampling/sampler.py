@@ -4,13 +4,14 @@ import sys
 from collections.abc import Sequence as List
 from dataclasses import dataclass
 
+import numpy
 import torch
 from torch import Tensor
 
 from graphpod_runtime.engine.forward.sampling.processors import History, Processors
-from graphpod_runtime.engine.schedule.batch import NOT_FINITE, NOTHING_LEFT
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.schedule.yielded import NOT_FINITE, NOTHING_LEFT
 from graphpod_runtime.kernels.sampling.draw import Draw, rows_of_work
 from graphpod_runtime.kernels.sampling.sampling_tensors import SamplingTensors
 
@@ -28,24 +29,23 @@ def rows_at_once(vocab: int, context: int) -> int:
 
 
 def sampling_tensors_of(samplings: list[Sampling], device: torch.device) -> SamplingTensors:
-    """What `draw` reads, on `device`. ValueError for one without a seed."""
+    """What `draw` reads, on `device`, by one copy. ValueError for one without a seed."""
     if any(sampling.seed is None for sampling in samplings):
         raise ValueError("a row without a seed cannot be drawn; Sampling.seeded gives it one")
-    whole = torch.tensor(
-        [[_word64(one.seed or 0) for one in samplings], [one.top_k or 2**31 for one in samplings]], dtype=torch.int64
-    )
-    real = torch.tensor(
-        [[one.steepness for one in samplings], [one.top_p for one in samplings], [one.farthest for one in samplings]],
-        dtype=torch.float64,
-    )
-    seeds, top_k = whole.to(device, non_blocking=True)
-    steepness, top_p, farthest = real.to(device, non_blocking=True)
+    words = numpy.empty((4, len(samplings)), dtype=numpy.int64)
+    words[0] = [_word64(one.seed or 0) for one in samplings]
+    words[1] = [one.top_k or 2**31 for one in samplings]
+    words[2].view(numpy.float64)[:] = [one.top_p for one in samplings]
+    singles = [*(one.steepness for one in samplings), *(one.farthest for one in samplings)]
+    words[3].view(numpy.float32)[:] = singles
+    seeds, top_k, top_p, both = torch.from_numpy(words).to(device, non_blocking=True)
+    steepness, farthest = both.view(torch.float32).chunk(2)
     return SamplingTensors(
         seeds,
-        steepness.float(),
+        steepness,
         top_k,
-        top_p,
-        farthest.float(),
+        top_p.view(torch.float64),
+        farthest,
         cuts_k=any(sampling.top_k for sampling in samplings),
         cuts_p=any(sampling.top_p < 1 for sampling in samplings),
         cuts_far=any(sampling.min_p > 0 for sampling in samplings),
@@ -81,9 +81,9 @@ class Drawing:
         if self.draws is None:
             return chosen
         if self.rows is None:
-            return self.draw(logits, chosen, positions + 1, self.draws)
+            return self.draw(logits, chosen, positions, self.draws)
         rows = self.rows
-        return chosen.index_copy(0, rows, self.draw(logits[rows], chosen[rows], positions[rows] + 1, self.draws))
+        return chosen.index_copy(0, rows, self.draw(logits[rows], chosen[rows], positions[rows], self.draws))
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ from graphpod_runtime.engine.start.limits.draft_limit import PAYS_FOR_A_MODEL, d
 from graphpod_runtime.engine.start.limits.prefill_budget import seconds_of
 from graphpod_runtime.engine.start.resolver_facts import draft_facts, model_facts
 from graphpod_runtime.graphs.capture_errors import CaptureSite, located
-from graphpod_runtime.graphs.captured_graph import CapturedGraph
+from graphpod_runtime.graphs.captured_graphs import CapturedGraph
 from graphpod_runtime.graphs.full import capture_full
 from graphpod_runtime.graphs.segments.addresses import Addresses
 from graphpod_runtime.graphs.segments.segment import Pool
