@@ -92,8 +92,8 @@ truth-ranks: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy over N r
 		--json truth/results/$(DEVICE)_$(N)_ranks.json $(TRUTH) || status=$$?; \
 		$(RUN) -m truth --page; exit $$status
 
-samples: venv tools ## in full what `make test` runs a sample of: prompts, requests, FP8 weights, killed testbeds, helms
-	@$(RUN) -m pytest -q -m 'slow and not gpu' tests/unit tests/api/chart \
+samples: venv tools ## in full what `make test` runs a sample of: prompts, requests, FP8 weights, values, killed testbeds, helms
+	@$(RUN) -m pytest -q -m 'slow and not gpu' tests/unit tests/api/chart tests/api/operator/test_schema.py \
 		$(addprefix tests/e2e/test_,truth.py testbed.py bad_weights.py current.py)
 
 # Goes on where it was ended. A part, or all again: make support-matrix SUPPORT='--only GlmForCausalLM', SUPPORT=--again

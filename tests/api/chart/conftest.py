@@ -12,6 +12,10 @@ from tests.audit import Audit
 from tests.clusters import own_cluster
 from tests.crd import drop_crd
 
+ONE_HELM = [pytest.param("helm3", marks=pytest.mark.slow), "helm4"]
+"""Of tests about what the chart says, or what Kubernetes does with it, whichever helm read it. `make samples` has both;
+what the helms themselves do, and the chart with its usual values, both do in `make test`."""
+
 
 @pytest.fixture(scope="package", params=["helm3", "helm4"])
 def helm(request: pytest.FixtureRequest) -> Path:

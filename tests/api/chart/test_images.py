@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from graphpod_policy import __version__
+from tests.api.chart.conftest import ONE_HELM
 from tests.api.chart.rendered import container, render
+
+pytestmark = pytest.mark.parametrize("helm", ONE_HELM, indirect=True)
 
 DIGEST = "sha256:" + "a" * 64
 

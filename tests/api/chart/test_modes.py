@@ -14,6 +14,7 @@ import pytest
 
 from testbed import Cluster
 from testbed.binaries.foreign import Foreign
+from tests.api.chart.conftest import ONE_HELM
 from tests.api.chart.release import DEPLOYMENT, Release
 from tests.api.operator.downloads import jobs
 from tests.audit import Audit, Right
@@ -24,8 +25,6 @@ from tests.places import Place
 Words = set[tuple[str, str, str]]
 """(verb, group, resource)."""
 
-ONE_HELM = [pytest.param("helm3", marks=pytest.mark.slow), "helm4"]
-"""Of tests about who may what, whichever helm installed it: `make samples` has both."""
 READS = ("list", "watch")
 OPTIONAL = {
     True: ("prometheusUrl=http://prometheus.monitoring.svc:9090",),

@@ -8,10 +8,13 @@ import yaml
 
 from testbed import Cluster
 from testbed.binaries.foreign import Foreign
+from tests.api.chart.conftest import ONE_HELM
 from tests.api.chart.rendered import CHART, NAMESPACE, container, objects, one, render
 from tests.api.operator.process import serve
 from tests.crd import drop_crd
 from tests.places import Place
+
+pytestmark = pytest.mark.parametrize("helm", ONE_HELM, indirect=True)
 
 RULES = yaml.safe_load((CHART / "files/rules.yaml").read_text())["groups"]
 ON = "monitoring.rules.enabled=true"

@@ -11,14 +11,13 @@ import pytest
 
 from graphpod_operator.status.write_throttle import DETAIL_SECONDS
 from testbed.binaries.golang import build
+from tests.api.chart.conftest import ONE_HELM
 from tests.api.chart.release import CRD, DEPLOYMENT, Release
 from tests.api.operator.process import Operator
 from tests.audit import Audit
 from tests.eventually import Eventually
 from tests.places import KINDS, LABEL, Place
 
-ONE_HELM = [pytest.param("helm3", marks=pytest.mark.slow), "helm4"]
-"""Of what Kubernetes does with a release, whichever helm made it: `make samples` has both."""
 MakePlace = Callable[..., Place]
 WITHOUT_KEEP = ("crds.keep=false", "crds.deleteServicesToo=true")
 UNINSTALL = Path("docs/operations/install.md").read_text().partition("\n## Uninstall\n")[2].partition("\n## ")[0]

@@ -6,7 +6,10 @@ import pytest
 import yaml
 
 from testbed import Cluster
+from tests.api.chart.conftest import ONE_HELM
 from tests.api.chart.rendered import NAMESPACE, container, objects, one, render
+
+pytestmark = pytest.mark.parametrize("helm", ONE_HELM, indirect=True)
 
 IDS = {"runAsUser", "runAsGroup", "fsGroup"}
 
