@@ -12,6 +12,7 @@ from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_loca
 from graphpod_runtime.base.arguments import number, one_of
 from graphpod_runtime.base.leader import LEADER
 from graphpod_runtime.base.openmp import bound_spinning
+from graphpod_runtime.compiled.bytecode import keep_bytecode
 
 COMMANDS = {
     "serve": "serve the OpenAI API from an engine.json, or from a model folder on this machine",
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="see: graphpod-engine <command> --help")
     chosen = parser.parse_args(arguments)
     bound_spinning(os.environ)
+    keep_bytecode()
     match chosen.command:
         case "serve":
             return _serve(chosen.arguments)

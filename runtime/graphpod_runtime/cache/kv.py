@@ -14,6 +14,9 @@ from graphpod_runtime.base.shapes import HOST, KvScale, ModelShape, dtype_of
 from graphpod_runtime.cache.cells import bits, quantises, stored
 from graphpod_runtime.memory.span import Span
 
+CELLS_TOGETHER = 8 << 20
+"""Elements of keys or values that are drawn or compared at one time, unless a layer has more: 32 MiB when drawn."""
+
 
 @dataclass(frozen=True, slots=True)
 class KvCache:
@@ -108,20 +111,40 @@ class KvCache:
         return tuple(bits(half).index_select(1, pages).view(half.dtype) for half in self.halves)
 
     def holds(self, pages: Tensor, content: "PageContents") -> bool:
-        """Whether `pages` [n] hold `content`, bit for bit. Memory for one layer of them is enough."""
-        return all(
-            torch.equal(bits(half[layer]).index_select(0, pages), bits(kept[layer]))
+        """Whether `pages` [n] hold `content`, bit for bit. The device is waited for once."""
+        other = [
+            (bits(half[first:end]).index_select(1, pages) != bits(kept[first:end])).any()
             for half, kept in zip(self.halves, content, strict=True)
-            for layer in range(len(half))
-        )
+            for first, end in self._together(len(pages))
+        ]
+        return not bool(torch.stack(other).any())
+
+    def differs(self, pages: Tensor, others: Tensor) -> Tensor:
+        """Whether any of `pages` [n] holds another bit than its counterpart of `others` [n]; one element, not waited
+        for."""
+        other = [
+            (bits(half[first:end]).index_select(1, pages) != bits(half[first:end]).index_select(1, others)).any()
+            for half in self.halves
+            for first, end in self._together(len(pages))
+        ]
+        return torch.stack(other).any()
 
     def draw(self, pages: Tensor, seed: int) -> None:
-        """Random values, the same for the same `seed`, into `pages` [n] of every layer, a layer at a time."""
+        """Random values, the same for the same `seed`, into `pages` [n] of every layer."""
         generator = torch.Generator(self.device).manual_seed(seed)
-        for layer in range(len(self.keys)):
-            for half in (whole[layer] for whole in self.halves):
-                drawn = torch.randn((len(pages), *half.shape[1:]), generator=generator, device=self.device)
-                bits(half).index_copy_(0, pages, bits(drawn.to(half.dtype)))
+        for first, end in self._together(len(pages)):
+            for half in (whole[first:end] for whole in self.halves):
+                size = (len(half), len(pages), *half.shape[2:])
+                drawn = torch.randn(size, generator=generator, device=self.device)
+                bits(half).index_copy_(1, pages, bits(drawn.to(half.dtype)))
+
+    def _together(self, pages: int) -> list[tuple[int, int]]:
+        """Layers, first to before end, whose `pages` are drawn or compared at one time: a launch for each layer would
+        keep a device waiting, and all of them at once would take gigabytes."""
+        layers = len(self.keys)
+        cells = max(1, pages * math.prod(self.keys.shape[2:]))
+        step = max(1, CELLS_TOGETHER // cells)
+        return [(first, min(first + step, layers)) for first in range(0, layers, step)]
 
     def release(self) -> None:
         """Gives the memory of its `spans` back; what they hold is lost."""

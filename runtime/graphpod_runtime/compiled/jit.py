@@ -5,7 +5,9 @@ Packages made ahead of time were tried on a GPU with torch 2.11: the C++ of each
 and held a C++ library of its own that crashed the process when it was loaded.
 """
 
+import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import FunctionType
@@ -15,6 +17,8 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.compiled.aot import ROWS, Argument, Function, TensorFunction, like, tensors_of
+
+logger = logging.getLogger("graphpod.compiled")
 
 OPTIONS = {"combo_kernels": True, "combo_kernel_foreach_dynamic_shapes": True}
 """Of inductor: pointwise work on q, on k and on v is one launch."""
@@ -49,7 +53,9 @@ def imported_beside(device: torch.device) -> Iterator[None]:
         yield
     finally:
         if thread.ident is not None:
+            began = time.perf_counter()
             thread.join()
+            logger.info("waited %.2f s more for the import of the compiler", time.perf_counter() - began)
 
 
 def compile_now(

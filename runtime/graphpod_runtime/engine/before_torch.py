@@ -13,6 +13,7 @@ from pathlib import Path
 
 from graphpod_policy import Device, EngineConfig
 from graphpod_runtime.base.errors import ModelInvalid
+from graphpod_runtime.compiled.bytecode import keep_bytecode
 from graphpod_runtime.models.checkpoint_files import files_of
 
 PIECE = 64 << 20
@@ -20,7 +21,9 @@ PIECE = 64 << 20
 
 
 def begin(config: EngineConfig) -> None:
-    """Begins to read the weights that `config` names into the page cache, and on a GPU to wake the driver."""
+    """Begins to read the weights that `config` names into the page cache, and on a GPU to wake the driver. Python finds
+    bytecode from then on."""
+    keep_bytecode()
     for folder in (config.model.path, config.features.speculative_draft):
         if folder is not None:
             read_ahead(Path(folder))
@@ -46,6 +49,9 @@ def _read_ahead(folder: Path) -> None:
 
 
 def _wake_driver() -> None:
-    """Initialises the driver in this process. Foreign calls hold no lock of the interpreter."""
+    """Initialises the driver in this process, and makes the context of its first GPU, which torch then takes: both take
+    a second. Foreign calls hold no lock of the interpreter."""
     with contextlib.suppress(OSError):
-        ctypes.CDLL("libcuda.so.1").cuInit(0)
+        driver, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
+        if driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(device), 0) == 0:
+            driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)

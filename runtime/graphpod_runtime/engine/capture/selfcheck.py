@@ -3,7 +3,8 @@
 Twice over, on the rows that `graphpod_policy.cost.selfcheck` names.
 
 (a) Bit for bit with the very code it captured, run eagerly on the same padded buffers: outputs and the
-KV pages written. That finds a frozen value, a reused address, a break that does not write where it should.
+KV pages written. That finds a frozen value, a reused address, a break that does not write where it should. A larger
+size's run of that code will do where its bits are the same (`references.py`).
 (b) For some sizes, with plain eager on fresh unpadded tensors: that finds what (a) shares, such as a buffer that
 is loaded wrongly. Rounding differs there, because kernels differ by row count and by the width of block tables; the
 allowance is four times what padding of both does to plain eager, so it is measured, not chosen. Where activations are
@@ -29,17 +30,14 @@ from torch import Tensor
 
 from graphpod_policy import Phase
 from graphpod_policy.cost.selfcheck import Comparison, comparisons
-from graphpod_policy.features import MOST_TREE_TOKENS
-from graphpod_runtime.base import tensor_pytree
 from graphpod_runtime.base.errors import SelfCheckFailed
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.base.opaque_call import uncompiled
 from graphpod_runtime.cache.kv import KvCache
-from graphpod_runtime.cache.pages import SCRATCH_PAGE, PageAllocator
+from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.distributed.agreement import ALONE, Ranks
-from graphpod_runtime.engine.forward.inputs import inputs_of
-from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch
-from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.capture.references import References, copies
+from graphpod_runtime.engine.capture.scenes import Scene, Scenes
 
 ROUNDING_ALLOWANCE = 4
 """Times the difference that padding makes to plain eager."""
@@ -86,42 +84,47 @@ class Checker:
 
     def sizes(self) -> Iterator[int]:
         """Checks every graph, yielding each size that passed. SelfCheckFailed names the first bad one."""
-        for size, each in groupby(comparisons(self.subject.sizes), key=lambda comparison: comparison.size):
+        scenes = Scenes(self.phase, self.cache, self.vocab, self.max_model_len, self.long_row, self.trees)
+        wanted = tuple(comparisons(self.subject.sizes))
+        # What ranks compute they compute together, so none may pass over what another needs.
+        references = References.of(wanted, scenes, self.subject) if self.ranks.count == 1 else References()
+        for size, each in groupby(wanted, key=lambda comparison: comparison.size):
             for comparison in each:
-                self._check(comparison)
+                self._check(comparison, scenes.of(comparison.count, references.book(comparison)), references)
             yield size
 
-    def _check(self, comparison: Comparison) -> None:
+    def _check(self, comparison: Comparison, scene: Scene, references: References) -> None:
         """Replays a graph, for the comparisons that are asked for."""
         size = comparison.size
-        scene = self._scene(comparison.count, seed=comparison.count)
         where = f"{self.phase} size {size} with {scene.inputs.count} rows"
         scene.reset()
         self.subject.poison_results(size)
-        replayed = _copies(self.subject.replay(scene.inputs, size))
-        written = self.cache.take(scene.pages)
-        if comparison.uncaptured:
-            scene.reset()
-            expected = self.subject.uncaptured(scene.inputs, size)
-            with self.ranks.agreed():
-                _same_bits(where, replayed, _copies(expected))
-                if not self.cache.holds(scene.pages, written):
-                    raise SelfCheckFailed(
-                        f"{where}: the replay wrote other KV pages or values than the uncaptured code"
-                    )
-        del written
+        replayed = copies(self.subject.replay(scene.inputs, size))
+        if comparison.uncaptured and not references.equal(scene, replayed):
+            self._against_uncaptured(where, scene, size, replayed)
         if comparison.eager:
             self._against(where, scene, size, replayed, self.subject.traced)
         if comparison.eager and self.subject.compiled_trace:
             scene.reset()
             with uncompiled():
-                traced = _copies(self.subject.traced(scene.inputs, scene.inputs.count))
+                traced = copies(self.subject.traced(scene.inputs, scene.inputs.count))
                 self._against(f"{where}, as it was traced", scene, size, traced, self.subject.eager)
+
+    def _against_uncaptured(self, where: str, scene: Scene, size: int, replayed: tuple[Tensor, ...]) -> None:
+        """SelfCheckFailed when `replayed`, or what the replay has left in the pages of `scene`, is not what the code
+        that was captured makes of it."""
+        written = self.cache.take(scene.pages)
+        scene.reset()
+        expected = self.subject.uncaptured(scene.inputs, size)
+        with self.ranks.agreed():
+            _same_bits(where, replayed, copies(expected))
+            if not self.cache.holds(scene.pages, written):
+                raise SelfCheckFailed(f"{where}: the replay wrote other KV pages or values than the uncaptured code")
 
     def _against(
         self,
         where: str,
-        scene: "_Scene",
+        scene: Scene,
         size: int,
         replayed: tuple[Tensor, ...],
         eager: Callable[[Inputs, int], tuple[Any, ...]],
@@ -129,13 +132,13 @@ class Checker:
         """SelfCheckFailed when `replayed` is further from plain `eager` than padding moves that."""
         count = scene.inputs.count
         scene.reset()
-        plain = _copies(eager(scene.inputs, count))
+        plain = copies(eager(scene.inputs, count))
         scene.reset()
-        others = [_copies(eager(self._padded(scene.inputs), max(size, count + 1)))]
+        others = [copies(eager(self._padded(scene.inputs), max(size, count + 1)))]
         if self.tipped is not None:
             scene.reset()
             with self.tipped():
-                others.append(_copies(eager(scene.inputs, count)))
+                others.append(copies(eager(scene.inputs, count)))
         allowances = [
             ROUNDING_ALLOWANCE * max(_furthest(wanted, other[index]) for other in others)
             for index, wanted in enumerate(plain)
@@ -168,66 +171,6 @@ class Checker:
         wide = functional.pad(tables, (0, max(0, width - tables.shape[1])), value=SCRATCH_PAGE)
         return replace(inputs, tables=wide)
 
-    def _scene(self, count: int, seed: int) -> "_Scene":
-        """`count` rows (fewer when the cache is small) in sequences that own pages and have a past."""
-        generator = torch.Generator().manual_seed(1_000_003 + seed)
-        allocator = PageAllocator(self.cache.pages)
-        batch = (self._decode if self.phase is Phase.Decode else self._prefill)(count, allocator, generator)
-        inputs = inputs_of(batch, self.cache.page_size, self.cache.device)
-        if self.trees and self.phase is Phase.Decode:
-            # A row sees itself.
-            drawn = torch.randint(1 << MOST_TREE_TOKENS, (inputs.count,), generator=generator) << 1
-            inputs = replace(inputs, hidden=drawn.to(self.cache.device))
-        return _Scene(inputs, self.cache, seed)
-
-    def _decode(self, count: int, allocator: PageAllocator, generator: torch.Generator) -> Batch:
-        """Sequences of different lengths, up to a few pages each; the first is the longest, so that every graph meets a
-        past of more than one page where the cache has room for one, and of several parts where attention has those."""
-        count, page_size = min(count, allocator.available), self.cache.page_size
-        longest = min(self.max_model_len, min(4, allocator.available // count) * page_size)
-        room = (allocator.available - (count - 1) * -(-longest // page_size)) * page_size
-        first = max(longest, min(self.long_row, self.max_model_len, room))
-        lengths = [first, *torch.randint(1, longest + 1, (count - 1,), generator=generator).tolist()]
-        return DecodeBatch(tuple(self._sequence(length, allocator, generator) for length in lengths))
-
-    def _prefill(self, count: int, allocator: PageAllocator, generator: torch.Generator) -> Batch:
-        """The first half of the rows go on from a past of a page and a token, the rest start sequences."""
-        room = allocator.available * self.cache.page_size
-        past = min(self.cache.page_size + 1, self.max_model_len - 1, room // 4)
-        chunks: list[Chunk] = []
-        while count > 0 and allocator.available > 0:
-            rows = min(
-                count if chunks else -(-count // 2),
-                self.max_model_len - past,
-                allocator.available * self.cache.page_size - past,
-            )
-            if rows < 1:
-                break
-            chunks.append(Chunk(self._sequence(past + rows, allocator, generator), past, past + rows))
-            count, past = count - rows, 0
-        return PrefillBatch(tuple(chunks))
-
-    def _sequence(self, length: int, allocator: PageAllocator, generator: torch.Generator) -> Sequence:
-        tokens = torch.randint(0, self.vocab, (length,), generator=generator).tolist()
-        return Sequence("", tokens, length, 1, pages=allocator.take(-(-length // self.cache.page_size)))
-
-
-class _Scene:
-    """Inputs over pages with a known random past."""
-
-    def __init__(self, inputs: Inputs, cache: KvCache, seed: int) -> None:
-        self.inputs = inputs
-        self._cache = cache
-        self._seed = seed
-        owned = torch.unique(inputs.tables)
-        self.pages = owned[owned != SCRATCH_PAGE].to(cache.device)
-        """All that the sequences own."""
-
-    def reset(self) -> None:
-        """The past, with nothing of this pass written. It is drawn each time: kept, the past of a large size would be
-        gigabytes that the KV cache could have."""
-        self._cache.draw(self.pages, self._seed)
-
 
 def _same_bits(where: str, replayed: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:
     for index, (got, wanted) in enumerate(zip(replayed, expected, strict=True)):
@@ -241,7 +184,3 @@ def _same_bits(where: str, replayed: tuple[Tensor, ...], expected: tuple[Tensor,
 def _furthest(one: Tensor, other: Tensor) -> float:
     """The largest difference of two elements; NaN when there is one."""
     return float((one.float() - other.float()).abs().max())
-
-
-def _copies(results: tuple[Any, ...]) -> tuple[Tensor, ...]:
-    return tuple(result.clone() for result in tensor_pytree.leaves_of(results)[0])

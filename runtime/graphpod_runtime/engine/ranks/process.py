@@ -17,6 +17,7 @@ from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.base.group_key import GROUP_KEY
 from graphpod_runtime.base.leader import Leader
+from graphpod_runtime.compiled.bytecode import keep_bytecode
 from graphpod_runtime.engine.pulse import Pulse
 from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords, Order
@@ -43,6 +44,7 @@ def main(arguments: list[str] | None = None, make_ready: MakeReady | None = None
     options = parser.parse_args(arguments)
     threading.Thread(target=_leave_with_the_first, name="first-rank-watch", daemon=True).start()
     config = EngineConfig.parse(options.config.read_bytes())
+    keep_bytecode()
     leader = options.leader and replace(options.leader, key=os.environ.get(GROUP_KEY, ""))
     meeting = Meeting(options.folder, leader, config.features.ranks // config.features.nodes)
     return run(config, meeting, options.rank, make_ready or following)

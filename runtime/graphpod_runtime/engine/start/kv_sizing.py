@@ -1,5 +1,7 @@
 """How many pages the KV cache gets, and the caches: the model's, and that of a draft model under the same pages."""
 
+import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -16,6 +18,8 @@ from graphpod_runtime.distributed.pipeline import MOST_ON_THEIR_WAY
 from graphpod_runtime.engine.start.device import Place
 
 Made = TypeVar("Made")
+
+logger = logging.getLogger("graphpod.engine")
 
 
 def cache(
@@ -40,9 +44,11 @@ def cache(
     have the same number of pages, and so the same turns: drivers of two GPUs may take more for the same graphs.
     StartFailure when not even that fits, or not what kvCacheMemory asks for.
     """
+    began = time.perf_counter()
     one_page = page_bytes(shape, config.page_size, cache_dtype(config)) + draft_page_bytes
     least, whole = (pages_of(config, tokens) for tokens in (least_context, config.max_model_len))
     reserve = place.peak_of(eager_prefill) + ranks.most(decode_bytes) + host_tier_bytes(config)
+    peaked = time.perf_counter()
     if shape.stage is not None:
         # States of chunks that the next stage has not taken; the peak has one.
         chunk = config.prefill_chunk * shape.hidden * dtype_of(config.element).itemsize
@@ -56,6 +62,8 @@ def cache(
         made = _allocated(config, allocate, count)
         missing = reserve - place.available_bytes()
         if missing <= 0:
+            seconds = peaked - began, time.perf_counter() - peaked
+            logger.info("KV cache sized in %.2f s = largest pass %.2f + memory %.2f", sum(seconds), *seconds)
             return made
         if config.kv_cache_bytes is not None:
             needing = f"decode graphs and a prefill chunk need {reserve}"

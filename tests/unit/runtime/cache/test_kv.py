@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from graphpod_runtime.base.shapes import ModelShape
+from graphpod_runtime.cache import kv
 from graphpod_runtime.cache.kv import KvCache, page_bytes
 
 SHAPE = ModelShape("toy", 4, 64, 8, 4, 4, 64, 16, 64, 1e-5, 1e4, True, ())
@@ -51,4 +52,22 @@ def test_pages_hold_what_was_drawn_until_any_of_it_changes(dtype: torch.dtype) -
         half[3, 5, 15, 3, 63] = 3.0
         assert not cache.holds(pages, drawn), "the last slot of the last layer counts"
         half[3, 5, 15, 3, 63] = kept
+    assert cache.holds(pages, drawn)
+
+
+@pytest.mark.parametrize("together", [1, 64 * 16 * 4 * 2, 1 << 20])
+def test_pages_are_drawn_and_compared_by_as_many_layers_as_there_is_room_for(
+    together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kv, "CELLS_TOGETHER", together)
+    cache = KvCache.allocate(SHAPE, 4, 16, torch.float32)
+    pages = torch.tensor([3, 1])
+    cache.draw(pages, seed=7)
+    drawn = cache.take(pages)
+    assert len(torch.unique(drawn[0])) > 30_000, "no layer has the values of another"
+    assert cache.holds(pages, drawn)
+    for layer in range(4):
+        cache.values[layer, 1, 15, 3, 63] += 1
+        assert not cache.holds(pages, drawn)
+        cache.values[layer, 1, 15, 3, 63] = drawn[1][layer, 1, 15, 3, 63]
     assert cache.holds(pages, drawn)
