@@ -190,6 +190,9 @@ class Actor:
         self._counters.observe("graphpod_grammar_mask_duration_seconds", load.masks * seconds)
         for kind in ("proposed", "accepted"):
             add(f"graphpod_speculation_{kind}_tokens_total", whole[kind], method="Ngram")
+        if rows := int(whole["proposed"]) // DRAFTS:
+            lengths = self._counters.observer("graphpod_speculation_accepted_length", method="Ngram")
+            lengths(whole["accepted"] / rows, rows)
         self._front.spans("exported", whole["exported"])
         self._front.spans("failed", whole["lost"])
         self._counters.set("graphpod_requests_running", load.running)
@@ -213,6 +216,8 @@ class Actor:
             yield name, int(due)
 
 
+DRAFTS = 4
+"""Draft tokens of a request in one pass."""
 WHOSE = ("podUID", "configHash", "scrapes")
 """What the front says of itself, not of its engine."""
 RATES = (

@@ -94,6 +94,8 @@ def watched(operator: Operator, tmp_path_factory: pytest.TempPathFactory) -> Ite
             eventually = Eventually(logs=[operator.log])
             eventually(lambda: running.value("sum(graphpod_requests_total)") == load.ended)
             eventually(lambda: running.value("sum(graphpod_operator_inferenceservices)") == 2)
+            engines.slept(engine)
+            eventually(lambda: running.value(engines.WOKEN) == 1)
             now = time.time()
             # Whole seconds, as steps are: the last point of a line is at the end, where the last scrape counts.
             span = Span(now, math.ceil(now - began), RATE_SECONDS)

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,7 +25,10 @@ SCHEMA = {
     "required": ["sea", "wind"],
     "additionalProperties": False,
 }
-START_SECONDS = 300.0
+START_SECONDS = 900.0  # on a machine that does much else
+WOKEN = 'sum(graphpod_sleep_transition_duration_seconds_count{transition="wake"})'
+OF_RANKS = [("graphs", "Rows of experts, by rank"), ("graphs", "Host KV cache, by rank")]
+"""Panels of engines with several ranks, which none of these has."""
 LISTENS = re.compile(r"listening: http (\S+), admin (\S+)")
 
 
@@ -38,11 +42,12 @@ class Engine:
 
 @contextmanager
 def serving(model: Path, folder: Path, traces: str) -> Iterator[Engine]:
-    """`graphpod-engine serve` with drafts, Ready. `traces`: URL of a collector."""
+    """`graphpod-engine serve` with drafts, a host cache and sleep, Ready. `traces`: URL of a collector."""
     log = folder / "engine.log"
     words = ("serve", "--model", str(model), "--name", NAME, "--host", "127.0.0.1", "--max-model-len", "512")
     ports = ("--http-port", "0", "--admin-port", "0", "--termination-log", str(folder / "termination-log"))
-    more = ("--otlp-endpoint", traces, "--speculative", "Ngram", "--drafts-max-batch", "8", "--host-cache", "64Mi")
+    drafts = ("--speculative", "Ngram", "--drafts-max-batch", "8")
+    more = (*drafts, "--otlp-endpoint", traces, "--host-cache", "64Mi", "--sleep")
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "graphpod_runtime.cli", *words, *ports, *more], stdout=output, stderr=output
@@ -104,6 +109,14 @@ def load(base: str) -> Load:
             answers += sum((*clients.map(ask, numbers), *clients.map(bound, numbers)))
             vectors += len(client.embeddings.create(model=NAME, input=["The sea.", f"A ship, {number}."]).data)
     return Load(answers, answers + vectors)
+
+
+def slept(engine: Engine) -> None:
+    """It falls asleep and wakes, on command."""
+    for command in ("sleep", "wake"):
+        asked = urllib.request.Request(f"http://{engine.admin}/{command}?wait=300", method="POST")
+        with urllib.request.urlopen(asked, timeout=310) as reply:
+            assert reply.status == 200, reply.read()
 
 
 def returning(base: str) -> None:

@@ -16,7 +16,7 @@ from monitoring.boards.row import Board, Panel, Query
 from monitoring.rules import RECORDINGS, objectives
 from tests.monitoring import dcgm
 from tests.monitoring.conftest import Watched
-from tests.monitoring.engine import CLIENTS, ROUNDS
+from tests.monitoring.engine import CLIENTS, OF_RANKS, ROUNDS
 
 pytestmark = pytest.mark.slow
 """`make monitoring` runs them: Prometheus is built for them, and they take minutes."""
@@ -48,7 +48,8 @@ def exposed(watched: Watched, name: str, **labels: str) -> float:
 
 @pytest.mark.parametrize(("board", "panel", "query"), QUERIES, ids=NAMES)
 def test_a_query_returns_data(board: Board, panel: Panel, query: Query, watched: Watched) -> None:
-    assert answer(watched.prometheus.url, board, panel, query, watched.span) != []
+    found = answer(watched.prometheus.url, board, panel, query, watched.span)
+    assert (found == []) == ((board.name, panel.title) in OF_RANKS)
 
 
 @pytest.mark.parametrize(("board", "panel"), PANELS, ids=[f"{board.name}-{panel.title}" for board, panel in PANELS])

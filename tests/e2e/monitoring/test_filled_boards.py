@@ -37,7 +37,7 @@ from tests.e2e.monitoring.stack import own_address
 from tests.e2e.monitoring.story import Story, shown
 from tests.eventually import Eventually
 from tests.monitoring import dcgm, selected
-from tests.monitoring.engine import load, returning
+from tests.monitoring.engine import OF_RANKS, WOKEN, load, returning
 from tests.monitoring.prometheus import Prometheus
 from tests.monitoring.selected import LABELS
 from tests.places import Manifest, Place
@@ -57,9 +57,6 @@ FAULT = {"env": [{"name": "GRAPHPOD_FAULT", "value": "capture:decode:8"}]}
 FAILURES = "sum by (phase, reason) (graphpod_graph_capture_failures_total) > 0"
 PODS = "count(count by (pod) (last_over_time(graphpod_build_info[1h])))"
 COPIED = "sum by (direction) (graphpod_host_cache_copied_bytes_total) > 0"
-OF_RANKS = [("graphs", "Rows of experts, by rank"), ("graphs", "Host KV cache, by rank")]
-"""Panels of services with several ranks, which this one has not."""
-WOKEN = 'sum(graphpod_sleep_transition_duration_seconds_count{transition="wake"})'
 NOTES = {fleet.GPU.title: "a fixture with values of another GPU: these pods run on a CPU"}
 
 
