@@ -67,7 +67,9 @@ def the(wanted: Desired, resource: Resource) -> Manifest:
 
 def runs(wanted: Desired) -> tuple[Manifest, Manifest]:
     """What a restart would come from: the whole Deployment and the configuration."""
-    return the(wanted, Resource.Deployment)["spec"], the(wanted, Resource.ConfigMap)["data"]
+    name = f"demo-engine-{wanted.config_hash}"
+    (config,) = [child.body for child in wanted.children if (child.resource, child.name) == (Resource.ConfigMap, name)]
+    return the(wanted, Resource.Deployment)["spec"], config["data"]
 
 
 def news(wanted: Desired) -> dict[Reason, str]:
@@ -313,6 +315,15 @@ def test_a_configuration_that_a_replica_set_or_a_pod_names_stays(cluster: Cluste
     lists = Lists((*maps, foreign), (), frozenset(names))
     assert overgrown(SERVICE, wanted, lists.config_maps)
     assert [child.name for child in superfluous(SERVICE, wanted, lists)] == ["demo-engine-c"]
+
+
+def test_the_list_of_hosts_stays_after_a_service_has_stopped_streaming(cluster: Cluster) -> None:
+    """No hash names it, and pods of the earlier form may still mount it."""
+    wanted = cluster.sees()
+    maps = [left_over(Resource.ConfigMap, name) for name in ("demo-engine-a", "demo-engine-b", "demo-source-hosts")]
+    assert not overgrown(SERVICE, wanted, maps)
+    found = superfluous(SERVICE, wanted, Lists(tuple(maps), (), frozenset()))
+    assert [child.name for child in found] == ["demo-engine-a", "demo-engine-b"]
 
 
 def test_the_newest_memories_stay(cluster: Cluster) -> None:
