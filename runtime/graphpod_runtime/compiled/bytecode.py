@@ -5,17 +5,18 @@ import importlib.util
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from pathlib import Path
 
 FOLDER = Path("graphpod", "bytecode")
 """Under the user's caches."""
 
 
-def keep_bytecode(library: str = "torch", environment: Mapping[str, str] = os.environ) -> None:
+def keep_bytecode(library: str = "torch", environment: MutableMapping[str, str] = os.environ) -> None:
     """Has Python keep the bytecode of what it imports in a folder of its user, if `library` is installed without: to
     compile torch and its compiler from source takes three times as long as to load them, at each start. Images have
     bytecode. Some installers make none, and PYTHONDONTWRITEBYTECODE keeps Python from making it later.
+    Processes that this one starts with `environment` do the same.
     """
     found = importlib.util.find_spec(library)
     if found is None or found.origin is None or sys.pycache_prefix is not None:
@@ -30,3 +31,5 @@ def keep_bytecode(library: str = "torch", environment: Mapping[str, str] = os.en
         others = stat.S_IMODE(status.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not others:
             sys.pycache_prefix, sys.dont_write_bytecode = str(folder), False
+            environment["PYTHONPYCACHEPREFIX"] = str(folder)
+            environment.pop("PYTHONDONTWRITEBYTECODE", None)

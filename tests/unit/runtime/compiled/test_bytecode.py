@@ -26,14 +26,19 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return source
 
 
-def _asked(tmp_path: Path) -> None:
-    keep_bytecode(LIBRARY, {"XDG_CACHE_HOME": str(tmp_path / "caches")})
+def _asked(tmp_path: Path) -> dict[str, str]:
+    """What the environment is afterwards, without the folder of caches."""
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "caches"), "PYTHONDONTWRITEBYTECODE": "1"}
+    keep_bytecode(LIBRARY, environment)
+    del environment["XDG_CACHE_HOME"]
+    return environment
 
 
 def test_a_library_without_bytecode_is_compiled_into_the_users_folder(library: Path, tmp_path: Path) -> None:
-    _asked(tmp_path)
+    environment = _asked(tmp_path)
 
     folder = tmp_path / "caches" / FOLDER
+    assert environment == {"PYTHONPYCACHEPREFIX": str(folder)}, "processes that this one starts do the same"
     assert sys.pycache_prefix == str(folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     importlib.import_module(LIBRARY)
@@ -46,7 +51,7 @@ def test_a_library_with_bytecode_is_left_alone(library: Path, tmp_path: Path) ->
     there.parent.mkdir()
     there.write_bytes(b"bytecode")
 
-    _asked(tmp_path)
+    assert _asked(tmp_path) == {"PYTHONDONTWRITEBYTECODE": "1"}
 
     assert (sys.pycache_prefix, sys.dont_write_bytecode) == (None, True)
     assert not (tmp_path / "caches").exists()
