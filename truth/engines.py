@@ -32,6 +32,7 @@ from truth.axes import Variant
 from truth.models import Subject
 from truth.near_model import nearly, noisy_in
 from truth.random_head import random_head
+from truth.rank_processes import starts_of
 
 MOST_REQUESTS = 32
 CHUNK = 32
@@ -125,7 +126,7 @@ def start_engine(
     config = replace(config, graph=replace(config.graph, compile=variant.compile))
     if tensor > 1:
         gc.collect()  # ranks of an engine that is gone have left before these meet
-        runner = runner_of(config, lambda report: None)
+        runner = runner_of(config, lambda report: None, starts_of(config))
     else:
         drawn = noisy_in(draft, load) if draft and drafts is SpeculativeMethod.DraftModel else load
         runner = Runner(config, lambda report: None, load=drawn)

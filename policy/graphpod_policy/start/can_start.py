@@ -169,6 +169,10 @@ def _head_misfit(where: str, config: EngineConfig, model: ModelFacts, head: Mode
     if head.vocab != model.vocab:
         what = f"{where}: it drafts for a vocabulary of {head.vocab} tokens, and {name} has one of {model.vocab}"
         return Obstacle.of(ExitCode.ModelUnsupported, what, step)
+    topk, drafted = config.features.speculative_topk, head.draft_vocab or head.vocab
+    if topk > drafted:
+        what = f"spec.engine.speculative.topk: {topk} branches at each step, and the draft head knows {drafted} tokens"
+        return Obstacle.of(ExitCode.SettingInvalid, what, f"set spec.engine.speculative.topk to {drafted} or less")
     return None
 
 

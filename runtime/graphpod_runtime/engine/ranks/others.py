@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -49,8 +50,8 @@ class Process(Protocol):
     def wait(self, timeout: float | None = None) -> int: ...
 
 
-Start = Callable[[int], Process]
-"""Starts the process of a rank."""
+Start = Callable[[Meeting, int], Process]
+"""Starts the process of a rank, which joins the others there."""
 
 
 class RankLost(RuntimeError):
@@ -92,8 +93,8 @@ class Others:
         self._import_seconds = stage_limits(config.resolved())[IMPORT]
         path = folder / "engine.json"
         path.write_bytes(config.canonical())
-        start = start or (lambda rank: started(path, self.meeting, rank))
-        self._processes: dict[int, Process] = {rank: start(rank) for rank in range(1, here)}
+        start = start or partial(started, path)
+        self._processes: dict[int, Process] = {rank: start(self.meeting, rank) for rank in range(1, here)}
         self._processes |= roster.away if roster is not None else {}
         self.trouble: Fatal | None = None
         self._left = threading.Event()

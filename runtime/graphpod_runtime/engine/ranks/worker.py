@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -46,8 +47,8 @@ def work(
         admitted()
         line = Line(connection)
         own = ranks_of(node, config.features.nodes, config.features.ranks)
-        start = start or (lambda rank: started(path, meeting, rank))
-        processes = {rank: start(rank) for rank in own}
+        start = start or partial(started, path)
+        processes = {rank: start(meeting, rank) for rank in own}
         try:
             return _watched(line, processes, leader)
         finally:

@@ -182,14 +182,13 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         answered(Answer(failure=failure, left=sum(fork.poll() is None for fork in forks)))
         os._exit(0)
 
-    def start(rank: int) -> Forked:
+    def start(meeting: Meeting, rank: int) -> Forked:
         if pid := os.fork():
             forks.append(Forked(pid))
             return forks[-1]
         if rank == order.unwarmed:
             RecorderPool.warm = out_of_memory  # type: ignore[assignment,method-assign]
-        (folder,) = folders()
-        os._exit(process.run(config, Meeting(folder, leader, here), rank, process.following))
+        os._exit(process.run(config, meeting, rank, process.following))
 
     def compiled(*arguments: object) -> None:
         # Of the others nothing is run: all ranks hear of these first.
@@ -215,10 +214,10 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         """A fork that is another machine; it forks its ranks."""
         folder = Path(tempfile.mkdtemp(prefix=f"graphpod-machine-{node}-"))
 
-        def start(rank: int) -> Forked:
+        def start(meeting: Meeting, rank: int) -> Forked:
             if pid := os.fork():
                 return Forked(pid)
-            os._exit(process.run(config, Meeting(folder, leader, here), rank, process.following))
+            os._exit(process.run(config, meeting, rank, process.following))
 
         assert leader is not None
         fatal = worker.work(config, folder, leader, node, start)
@@ -228,7 +227,7 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         if report.state is State.Capturing:
             send("capture")
 
-    nodes, here = config.features.nodes, config.features.ranks_of_node
+    nodes = config.features.nodes
     leader = Leader("127.0.0.1", order.port) if nodes > 1 else None
     machines = [Forked(pid) if (pid := os.fork()) else work(node) for node in range(1, nodes)]
     if leader is None:

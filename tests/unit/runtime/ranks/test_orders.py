@@ -14,6 +14,7 @@ from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.engine.ranks import leading
 from graphpod_runtime.engine.ranks.following import Following
 from graphpod_runtime.engine.ranks.leading import LaunchOrders
+from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Launch, decode_order, encode
 from graphpod_runtime.engine.ranks.start import runner_of
 from graphpod_runtime.engine.runner import Runner
@@ -81,7 +82,7 @@ class Process:
         return -9
 
 
-def nobody(rank: int) -> Process:
+def nobody(meeting: Meeting, rank: int) -> Process:
     raise AssertionError(f"rank {rank} was started")
 
 
@@ -110,6 +111,6 @@ def test_a_first_rank_that_cannot_begin_leaves_neither_processes_nor_a_folder(
     processes = [Process(), Process()]
     config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, tensor=3)
     with pytest.raises(StartFailure, match="no GPU"):
-        runner_of(config, lambda report: None, lambda rank: processes[rank - 1], unended)
+        runner_of(config, lambda report: None, lambda meeting, rank: processes[rank - 1], unended)
     assert [process.killed for process in processes] == [True, True]
     assert list(tmp_path.iterdir()) == []

@@ -61,7 +61,7 @@ def test_a_rank_that_could_say_nothing_is_blamed_for_the_words_of_a_witness_alon
     """The kernel ends one for its memory in the passes before captures; the other fails where it computes with it."""
     processes = [Process(rank, []) for rank in (1, 2)]
     config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, tensor=3)
-    others, voice = Others(config, tmp_path, lambda rank: processes[rank - 1]), Voice(Meeting(tmp_path), 1)
+    others, voice = Others(config, tmp_path, lambda meeting, rank: processes[rank - 1]), Voice(Meeting(tmp_path), 1)
     words = Fatal("CaptureFailed", "cannot go on", ExitCode.CaptureFailed)
     processes[1].code = -9
     voice.say(LastWords(1, words, witness=witness))
@@ -94,7 +94,7 @@ def test_all_are_ended_before_one_is_waited_for_and_none_for_ever(llama_folder: 
     did: list[str] = []
     processes = [Process(1, did, held=True), Process(2, did)]
     config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, tensor=3)
-    others = Others(config, tmp_path, lambda rank: processes[rank - 1])
+    others = Others(config, tmp_path, lambda meeting, rank: processes[rank - 1])
     others.abandon()
     assert did == ["kill 1", "kill 2", "wait 1", "wait 2"]
     others.close()
