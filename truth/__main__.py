@@ -17,7 +17,7 @@ from truth.jobs import run as in_processes
 from truth.matrix import Matrix, Tell, run
 from truth.report.page import PAGE, page
 from truth.report.result import Result, provenance
-from truth.scenarios import DRAFT_MODEL, EAGLE, EAGLE3, MTP, SCENARIOS
+from truth.scenarios import ASIDE, SCENARIOS
 
 RESULTS = Path(__file__).with_name("results")
 AXES = ("subject", "policy", "scenario")
@@ -57,7 +57,7 @@ def _matrix(options: argparse.Namespace) -> Matrix:
     if any("fp8" in word.lower() for word in options.subject or ()):
         subjects += models.fp8_subjects(options.device)
     scenarios = SCENARIOS
-    for word, rows in (("draft model", DRAFT_MODEL), ("eagle", EAGLE), ("eagle-3", EAGLE3), ("mtp", MTP)):
+    for word, rows in ASIDE.items():
         if any(word in asked.lower() for asked in options.scenario or ()):
             scenarios += rows
     if options.tensor_parallel > 1:

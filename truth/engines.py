@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -29,9 +30,9 @@ from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start.device_state import LoadModel
 from truth import models
 from truth.axes import Variant
+from truth.drafting.near_model import nearly, noisy_in
+from truth.drafting.random_head import random_head
 from truth.models import Subject
-from truth.near_model import nearly, noisy_in
-from truth.random_head import random_head
 from truth.rank_processes import starts_of
 
 MOST_REQUESTS = 32
@@ -42,6 +43,17 @@ KV_BYTES = 32 << 20
 HOST_BYTES = 16 << 20
 
 
+class Tree(NamedTuple):
+    """A form of drafts, in the words of Features."""
+
+    speculative_topk: int = 2
+    speculative_draft_tokens: int = 4
+
+
+TREE = Tree()
+"""Six requests of it fit on the largest size."""
+
+
 def features_of(
     subject: Subject,
     device: Device,
@@ -49,9 +61,10 @@ def features_of(
     host_tier: bool = False,
     draft: Path | None = None,
     tensor: int = 1,
+    tree: Tree | None = None,
 ) -> Features:
     """What the rules see of an engine over `subject`. `drafts`: the method; `draft`: its folder, where it has one;
-    `tensor`: the ranks."""
+    `tensor`: the ranks; `tree`: the form of drafts that are no chain."""
     return Features(
         device=device,
         gpus=tensor if device is Device.Cuda else 0,
@@ -65,6 +78,7 @@ def features_of(
         speculative_draft=None if draft is None else str(draft),
         speculative_max_batch=MOST_REQUESTS if drafts else None,
         host_cache_bytes=HOST_BYTES if host_tier else None,
+        **({} if tree is None else tree._asdict()),
     )
 
 
@@ -95,15 +109,17 @@ def start_engine(
     drafts: SpeculativeMethod | None = None,
     host_tier: bool = False,
     tensor: int = 1,
+    tree: Tree | None = None,
 ) -> Runner:
     """A Ready runner over what `load` makes of the subject, perhaps with speculative decoding by the method
-    `drafts`, or with a host tier. Over ranks the subject's folder has a checkpoint, which they read instead.
-    StartFailure under Fail for whatever its start meets; Degrade walks down."""
+    `drafts`, as a `tree` if there is one, or with a host tier. Over ranks the subject's folder has a checkpoint, which
+    they read instead. StartFailure under Fail for whatever its start meets; Degrade walks down."""
     torch.backends.cuda.matmul.allow_tf32 = False
     # Traces of other engines in this process are none of this one's, and torch counts them against its limits.
     torch._dynamo.reset()
     draft = _draft(folder, drafts)
-    features = features_of(subject, device, drafts, host_tier, draft if drafts in WITH_WEIGHTS else None, tensor)
+    weights = draft if drafts in WITH_WEIGHTS else None
+    features = features_of(subject, device, drafts, host_tier, weights, tensor, tree)
     sizes = {phase: None if variant.policy(phase) is Policy.Disabled else SIZES[phase] for phase in Phase}
     request = GraphRequest(
         variant.prefill,

@@ -33,8 +33,8 @@ from graphpod_runtime.models.loader import load_model
 from truth import models
 from truth.axes import EAGER, Variant, refused_by
 from truth.cell import Cell, Outcome
-from truth.drafts import knows
-from truth.engines import compiled, features_of, start_engine, switches
+from truth.drafting.oracle import knows
+from truth.engines import Tree, compiled, features_of, start_engine, switches
 from truth.launches import launched
 from truth.models import Subject
 from truth.ranks import divisible, refused_over_ranks, write_checkpoint
@@ -159,8 +159,9 @@ class _Row:
     folder: Path
     reference: Reference
     runner: Runner | None = None
-    others: dict[tuple[SpeculativeMethod | None, bool], Runner] = field(default_factory=dict)
-    """Engines with speculative decoding, a host tier or both, by the method and by whether they have a tier."""
+    others: dict[tuple[SpeculativeMethod | None, bool, Tree | None], Runner] = field(default_factory=dict)
+    """Engines with speculative decoding, a host tier or both, by the method, by whether they have a tier, and by the
+    form of drafts."""
 
     def cells(self) -> Iterator[Cell]:
         for scenario in self.matrix.scenarios:
@@ -246,10 +247,11 @@ class _Row:
             faults = ",".join(f"{scenario.fault}:{phase}:{FAULTY_SIZE[phase]}" for phase in phases)
             return self._start(OnCaptureFailure.Degrade, faults)
         if scenario.own_passes:
-            kind = (scenario.drafting, scenario.host_tier)
+            kind = (scenario.drafting, scenario.host_tier, scenario.tree)
             if kind not in self.others:
                 self._leave_ranks()
-                self.others[kind] = self._start(OnCaptureFailure.Fail, drafts=kind[0], host_tier=scenario.host_tier)
+                drafts, host_tier, tree = kind
+                self.others[kind] = self._start(OnCaptureFailure.Fail, drafts=drafts, host_tier=host_tier, tree=tree)
             return self.others[kind]
         if self.runner is None:
             self._leave_ranks()
@@ -270,6 +272,7 @@ class _Row:
         *,
         drafts: SpeculativeMethod | None = None,
         host_tier: bool = False,
+        tree: Tree | None = None,
     ) -> Runner:
         # Tiny models compute in less time than they load.
         modes = [*([Mode.Poison] if self.matrix.poisoned else []), *([Mode.Reload] if host_tier else [])]
@@ -283,6 +286,7 @@ class _Row:
                 drafts=drafts,
                 host_tier=host_tier,
                 tensor=self.matrix.tensor,
+                tree=tree,
             )
 
     def _degraded(self, runner: Runner, scenario: Scenario) -> str | None:
@@ -302,7 +306,8 @@ class _Row:
         if policy is Policy.Disabled:
             return frozenset({FallbackReason.Disabled})
         scores = phase is Phase.Prefill and scenario.reads_all_rows
-        features = features_of(self.subject, self.matrix.device, scenario.drafting, scenario.host_tier)
+        drafting = scenario.drafting, scenario.host_tier
+        features = features_of(self.subject, self.matrix.device, *drafting, tree=scenario.tree)
         plan = resolve(features, GraphRequest(self.variant.prefill, self.variant.decode))
         gate = refusing_gate(plan.gates, Batch(phase, policy, rows=1, padded=1, input_logprobs=scores))
         return frozenset() if gate is None else frozenset({gate})

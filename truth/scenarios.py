@@ -15,7 +15,7 @@ from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest
 from graphpod_runtime.wire.logit_processing import LogitProcessing
 from graphpod_runtime.wire.messages import Pooling
-from truth.engines import CHUNK, MOST_REQUESTS
+from truth.engines import CHUNK, MOST_REQUESTS, TREE, Tree
 from truth.models import VOCAB
 from truth.schedule.grammars import matchers
 from truth.schedule.recorded_schedule import RIVALS, Driven, RecordedSchedule
@@ -165,6 +165,18 @@ class Name(StrEnum):
     MtpSampled = "mtp: sampled"
     MtpLogprobs = "mtp: output logprobs"
     MtpPreempted = "mtp: preempted"
+    EagleTrees = "eagle trees"
+    EagleTreesPrefixHit = "eagle trees: prefix hit"
+    EagleTreesSampled = "eagle trees: sampled"
+    EagleTreesPreempted = "eagle trees: preempted"
+    Eagle3Trees = "eagle-3 trees"
+    Eagle3TreesPrefixHit = "eagle-3 trees: prefix hit"
+    Eagle3TreesSampled = "eagle-3 trees: sampled"
+    Eagle3TreesPreempted = "eagle-3 trees: preempted"
+    MtpTrees = "mtp trees"
+    MtpTreesPrefixHit = "mtp trees: prefix hit"
+    MtpTreesSampled = "mtp trees: sampled"
+    MtpTreesPreempted = "mtp trees: preempted"
     HostTier = "host tier: hit after eviction"
     HostTierSampled = "host tier: sampled"
     OutputLogprobs = "output logprobs"
@@ -192,6 +204,8 @@ class Scenario(NamedTuple):
     method: SpeculativeMethod = SpeculativeMethod.Ngram
     """Of the drafts. Those of a DraftModel are of a model that is nearly the subject. A head drafts, and what it drafts
     is replaced as that of Ngram is."""
+    tree: Tree | None = None
+    """The form of drafts that are no chain."""
     host_tier: bool = False
     """By an engine with a host tier, which must load. Eager, which has none and computes, is the record."""
     fault: FaultKind | None = None
@@ -339,6 +353,37 @@ MTP: tuple[Scenario, ...] = _drafted(
     Name.MtpPreempted,
 )
 """As DRAFT_MODEL: `--scenario mtp`. Subjects without such layers are refused."""
+
+TREES: tuple[Scenario, ...] = tuple(
+    Scenario(name, run, sampling=sampling, drafts=True, method=method, tree=TREE)
+    for method, names in (
+        (
+            SpeculativeMethod.Eagle,
+            (Name.EagleTrees, Name.EagleTreesPrefixHit, Name.EagleTreesSampled, Name.EagleTreesPreempted),
+        ),
+        (
+            SpeculativeMethod.Eagle3,
+            (Name.Eagle3Trees, Name.Eagle3TreesPrefixHit, Name.Eagle3TreesSampled, Name.Eagle3TreesPreempted),
+        ),
+        (
+            SpeculativeMethod.Mtp,
+            (Name.MtpTrees, Name.MtpTreesPrefixHit, Name.MtpTreesSampled, Name.MtpTreesPreempted),
+        ),
+    )
+    for name, (run, sampling) in zip(
+        names,
+        (
+            (several, Sampling()),
+            (prefix_hit, Sampling()),
+            (several, Sampling(TEMPERATURE)),
+            (preempted, Sampling()),
+        ),
+        strict=True,
+    )
+)
+"""As DRAFT_MODEL: `--scenario trees`."""
+ASIDE = {"draft model": DRAFT_MODEL, "eagle": EAGLE, "eagle-3": EAGLE3, "mtp": MTP, "trees": TREES}
+"""Those that are not among SCENARIOS, by the word that asks for them."""
 
 FAULTY_SIZE = {Phase.Prefill: 16, Phase.Decode: 4}
 """The size whose capture or check fails: not the first one."""

@@ -17,7 +17,7 @@ from tests.unit.runtime.conftest import random_prompts
 from truth import models
 from truth.axes import Variant
 from truth.cell import Outcome
-from truth.drafts import knows
+from truth.drafting.oracle import knows
 from truth.matrix import Matrix, run
 from truth.scenarios import SCENARIOS, Name
 

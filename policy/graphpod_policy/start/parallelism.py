@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from graphpod_policy.config import EngineConfig
-from graphpod_policy.engine_features import DRAFT_HEADS
 from graphpod_policy.enums import Device, ModelPath
 from graphpod_policy.exit_codes import ExitCode
 from graphpod_policy.facts import ModelFacts
@@ -126,12 +125,6 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
             "spec.engine.speculative",
             f"speculative decoding by {features.speculative}",
             "use tensor alone, or remove it",
-        ),
-        (
-            features.speculative in DRAFT_HEADS and features.speculative_topk > 1,
-            "spec.engine.speculative.topk",
-            "a tree of drafts",
-            "use 1, a chain",
         ),
         (features.sleep, "spec.engine.sleep", "sleep", "remove it"),
         (features.reload, "spec.engine.reload", "new weights in place", "remove it"),

@@ -29,7 +29,7 @@ from graphpod_runtime.kernels.rows.prompt_lookup import Found
 from tests.unit.runtime.conftest import random_prompts, write_llama
 from tests.unit.runtime.engine.test_speculation import POLICIES, SAMPLINGS, Served, texts, waves
 from tests.unit.runtime.near_head import write_head
-from truth.random_head import random_head
+from truth.drafting.random_head import random_head
 
 Start = Callable[..., Runner]
 

@@ -27,8 +27,8 @@ from tests.unit.runtime.engine.test_draft_heads import (
 from tests.unit.runtime.engine.test_host_cache import rounds
 from tests.unit.runtime.engine.test_speculation import POLICIES, SAMPLINGS, Served, texts, waves
 from tests.unit.runtime.near_head import write_head
-from tests.unit.runtime.tree_oracle import knows
-from truth.random_head import random_head
+from truth.drafting.oracle import knows
+from truth.drafting.random_head import random_head
 
 EAGER = (Policy.Disabled, Policy.Disabled)
 TREE = {"speculative_topk": 3, "speculative_draft_tokens": 7}
@@ -69,7 +69,7 @@ def test_prefix_hits_chunk_tails_and_preemptions(
     prompts |= {f"b{index}": [*one, *plain.got[f"a{index}"][:9], 3 + index] for index, one in enumerate(first)}
     monkeypatch.setenv("GRAPHPOD_DEBUG", "poison,seats,addresses")
     runner = started(kv_cache_bytes=66 << 10, decode_sizes=(1, 2, 4), **fp8, **drafted_by(eagle, **DEEP))
-    drafted = Served(knows(runner, ([*prompts[id], *tokens] for id, tokens in plain.got.items())))
+    drafted = Served(knows(runner, ([*prompts[id], *tokens] for id, tokens in plain.got.items()), strict=True))
     waves(drafted, SAMPLINGS["drawn"], ignore_eos=True)
     assert drafted.got == plain.got
     assert drafted.scheduler.kv.hit_tokens > 0
@@ -84,7 +84,7 @@ def test_ends_stops_and_lengths_within_right_branches(started: Start, shallow: P
     asked = {"folder": shallow, "max_model_len": 21}
     (plain,) = answers(started(*EAGER, **asked), [prompt], 12, ignore_eos=True)
     text = list(plain.tokens)
-    served = Served(knows(started(*EAGER, **asked, **drafted_by(eagle, **DEEP)), [[*prompt, *text]]))
+    served = Served(knows(started(*EAGER, **asked, **drafted_by(eagle, **DEEP)), [[*prompt, *text]], strict=True))
     for place in range(len(text)):
         first = text.index(text[place])
         served.submit(f"s{place}", prompt, 12, stop_ids=(text[place],), ignore_eos=True)
@@ -103,7 +103,8 @@ def test_windows_that_end_in_a_tree_or_in_front_of_it(started: Start, tmp_path: 
     prompts = random_prompts(3, shortest=20)
     plain = answers(started(*EAGER, folder=folder), prompts, 12, ignore_eos=True)
     runner = started(*EAGER, folder=folder, **drafted_by(head, **DEEP))
-    knows(runner, ([*prompt, *answer.tokens] for prompt, answer in zip(prompts, plain, strict=True)))
+    known = ([*prompt, *answer.tokens] for prompt, answer in zip(prompts, plain, strict=True))
+    knows(runner, known, strict=True)
     assert texts(answers(runner, prompts, 12, ignore_eos=True)) == texts(plain)
     assert counted(runner)[1] > 0
 
@@ -114,7 +115,7 @@ def test_what_a_host_tier_brings_back_is_the_text(
     monkeypatch.setenv("GRAPHPOD_DEBUG", "reload")
     expected, _ = rounds(started(*EAGER, folder=shallow), tier=None)
     runner = started(*EAGER, folder=shallow, host_cache_bytes=4 << 20, **drafted_by(eagle, **DEEP))
-    found, scheduler = rounds(knows(runner, expected.values()), tier=runner.host_tier)
+    found, scheduler = rounds(knows(runner, expected.values(), strict=True), tier=runner.host_tier)
     assert found == expected
     assert scheduler.kv.hit_tokens > 100
     assert counted(runner)[1] > 0

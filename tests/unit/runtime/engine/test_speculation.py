@@ -26,7 +26,7 @@ from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.wire.logit_processing import LogitProcessing
 from graphpod_runtime.wire.messages import FinishReason
 from tests.unit.runtime.conftest import random_prompts, write_llama
-from truth.drafts import knows
+from truth.drafting.oracle import knows
 
 NGRAM = {"speculative": SpeculativeMethod.Ngram, "speculative_max_batch": 8}
 POLICIES = [

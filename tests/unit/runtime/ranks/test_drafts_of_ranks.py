@@ -14,7 +14,7 @@ from tests.unit.runtime.near_head import write_head
 from tests.unit.runtime.ranks.asking import Ask, recorded_drafts, tell
 from tests.unit.runtime.ranks.conftest import POLICIES, PROMPTS, VOCABULARY, alone, config, sampled
 from tests.unit.runtime.ranks.rank_forks import RankForks
-from truth.random_head import random_head
+from truth.drafting.random_head import random_head
 
 SIZES = {"decode_sizes": (1, 4, 8, 16), "speculative_steps": 3, "speculative_max_batch": 4}
 REPEATING = [prompt * 3 for prompt in ([5, 6, 7, 8, 9], [30, 31], [40, 41, 42])]

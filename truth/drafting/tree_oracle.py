@@ -8,33 +8,34 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.engine.forward.drafting.proposer import Proposer
-from graphpod_runtime.engine.forward.drafting.tree_seats import TreeSeats
-from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, TOKEN
 from graphpod_runtime.kernels.rows.draft_trees import Candidates, grown
 from graphpod_runtime.kernels.rows.prompt_lookup import Found
-
-VOCABULARY = 211
+from truth.models import VOCAB
 
 
 class TreeOracle:
-    """Is a Proposer. AssertionError where the device has a text that is none of `texts`."""
+    """Is a Proposer. Its trees have `drafts` nodes, no branch of more than `deepest`; behind a text that is none of
+    `texts`, wrong ones."""
 
-    def __init__(self, texts: Iterable[List[int]], drafts: int, deepest: int, beneath: Proposer) -> None:
-        """`beneath` drafts, too, and its trees are dropped: its keys, values and graphs are as without an oracle."""
+    def __init__(
+        self, texts: Iterable[List[int]], drafts: int, deepest: int, beneath: Proposer, *, strict: bool = False
+    ) -> None:
+        """`beneath` drafts, too, and its trees are dropped: its keys, values and graphs are as without an oracle.
+        `strict`: AssertionError where the device has a text that is none of `texts`."""
         self._texts, self._drafts, self._deepest = [list(text) for text in texts], drafts, deepest
-        self._beneath, self._random = beneath, random.Random(drafts)
+        self._beneath, self._random, self._strict = beneath, random.Random(drafts), strict
 
     def propose(self, state: Tensor, seats: Tensor, slot_tokens: Tensor, pages: int) -> Found:
         self._beneath.propose(state, seats, slot_tokens, pages)
         trees = []
-        for own in state[seats]:
+        for own in state[seats].cpu():
             length = int(own[LENGTH])
             there = [*slot_tokens[own[PAGES : PAGES + pages]].flatten().tolist()[: length - 1], int(own[TOKEN])]
             known = [text for text in self._texts if text[:length] == there]
-            assert known, f"the device has a text that is none: {there}"
-            trees.append(self._tree(known[0][length : length + self._deepest]))
-        return Found(torch.cat(trees), torch.ones(len(seats), dtype=torch.bool))
+            assert known or not self._strict, f"the device has a text that is none: {there}"
+            trees.append(self._tree(known[0][length : length + self._deepest] if known else []))
+        return Found(torch.cat(trees).to(state.device), torch.ones(len(seats), dtype=torch.bool, device=state.device))
 
     def _tree(self, follows: list[int]) -> Tensor:
         rows: list[tuple[int, int, int, float]] = []
@@ -45,18 +46,9 @@ class TreeOracle:
             parent = tip if right else drawn.choice(above)
             depth, score = (rows[parent][2], rows[parent][3]) if parent >= 0 else (0, 0.0)
             said_twice = depth < len(follows) and drawn.random() < 0.15
-            token = follows[depth] if right or said_twice else drawn.randrange(3, VOCABULARY)
+            token = follows[depth] if right or said_twice else drawn.randrange(3, VOCAB)
             if right:
                 tip, reached = len(rows), depth + 1
             rows.append((token, parent, depth + 1, score - drawn.random() * (0.1 if right else 1.0)))
         candidates = Candidates(*(torch.tensor([part]) for part in zip(*rows, strict=True)))
         return grown(candidates, self._drafts + 1, self._deepest)
-
-
-def knows(runner: Runner, texts: Iterable[List[int]]) -> Runner:
-    """`runner`, whose trees have `texts` (prompt and answer) from now on."""
-    seats, asked = runner.engine.seats, runner.config.feature_set()
-    assert isinstance(seats, TreeSeats)
-    assert seats.head is not None
-    seats.proposer = TreeOracle(texts, asked.verify_width - 1, asked.speculative_steps, seats.head)
-    return runner

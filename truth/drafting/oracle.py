@@ -11,6 +11,7 @@ from graphpod_runtime.engine.forward.drafting.proposer import OfFirstRank, Propo
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, TOKEN
 from graphpod_runtime.kernels.rows.prompt_lookup import Found
+from truth.drafting.tree_oracle import TreeOracle
 
 
 class Oracle:
@@ -37,12 +38,17 @@ class Oracle:
         return Found(drafts.to(state.device), torch.ones(len(seats), dtype=torch.bool, device=state.device))
 
 
-def knows(runner: Runner, texts: Iterable[List[int]], wrong: int = 5) -> Runner:
-    """`runner`, whose drafts are `texts` (prompt and answer) from now on."""
-    seats = runner.engine.seats
+def knows(runner: Runner, texts: Iterable[List[int]], wrong: int = 5, *, strict: bool = False) -> Runner:
+    """`runner`, whose drafts are `texts` (prompt and answer) from now on, and whose trees have them; `strict` as
+    TreeOracle has it."""
+    seats, asked = runner.engine.seats, runner.config.feature_set()
     assert isinstance(seats, DraftingSeats)
-    count = runner.config.feature_set().verify_width - 1
+    count = asked.verify_width - 1
     # A head's graphs run as they do without it, and its states follow right drafts and wrong ones.
-    oracle = Oracle(texts, count, wrong, seats.head)
+    if asked.draft_trees:
+        assert seats.head is not None, "only heads draft trees"
+        oracle: Proposer = TreeOracle(texts, count, asked.speculative_steps, seats.head, strict=strict)
+    else:
+        oracle = Oracle(texts, count, wrong, seats.head)
     seats.proposer = oracle if runner.config.features.ranks == 1 else OfFirstRank(count, oracle)
     return runner
