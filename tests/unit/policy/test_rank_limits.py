@@ -69,10 +69,7 @@ def test_what_does_not_divide_is_refused_with_both_numbers(ranks: int, changes: 
     ("changes", "words"),
     [
         ({"sleep": True}, "spec.engine.sleep: sleep with"),
-        (
-            {"speculative": SpeculativeMethod.Mtp, "speculative_topk": 2},
-            "spec.engine.speculative.topk: a tree of drafts with",
-        ),
+        ({"reload": True}, "spec.engine.reload: new weights in place with"),
     ],
 )
 def test_what_ranks_do_not_have_yet_is_refused_by_name(changes: dict[str, Any], words: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -259,6 +260,22 @@ def test_a_tree_that_cannot_be_drafted_is_refused(
     with pytest.raises(StartFailure, match=words) as caught:
         started(*EAGER, folder=shallow, **drafted_by(eagle, **tree))
     assert caught.value.code is ExitCode.SettingInvalid
+
+
+def test_more_branches_than_a_head_has_tokens_are_refused(started: Start, tmp_path: Path) -> None:
+    """Where it has as many, each level has all of them."""
+    folder = write_llama(tmp_path / "model", vocab_size=18)
+    head = random_head(folder, SpeculativeMethod.Eagle3)
+
+    def asked(topk: int) -> dict[str, Any]:
+        return drafted_by(head, SpeculativeMethod.Eagle3, **TREE | {"speculative_topk": topk})
+
+    with pytest.raises(StartFailure, match=r"topk: 10 branches at each step, and the draft head knows 9 tokens") as one:
+        started(*EAGER, folder=folder, **asked(10))
+    assert one.value.code is ExitCode.SettingInvalid
+    prompts = [[3, 4, 5], [7]]
+    plain = answers(started(*EAGER, folder=folder), prompts, 12, ignore_eos=True)
+    assert texts(answers(started(*EAGER, folder=folder, **asked(9)), prompts, 12, ignore_eos=True)) == texts(plain)
 
 
 def test_a_script_of_chains_is_refused(

@@ -85,7 +85,7 @@ class Watched(NamedTuple):
 
 
 def recorded_drafts(runner: Runner) -> list[list[int]]:
-    """What `runner`, which is started, drafts from now on for each sequence of each pass."""
+    """What `runner`, which is started, drafts from now on for each sequence of each pass, trees packed."""
     made: list[list[int]] = []
     seats = runner.engine.seats
     assert isinstance(seats, DraftingSeats)
@@ -93,7 +93,7 @@ def recorded_drafts(runner: Runner) -> list[list[int]]:
 
     def recorded(*arguments: Any) -> Found:
         found = propose(*arguments)
-        made.extend(found.drafts.tolist())
+        made.extend(found.drafts.flatten(1).tolist())
         return found
 
     seats.proposer = SimpleNamespace(propose=recorded)

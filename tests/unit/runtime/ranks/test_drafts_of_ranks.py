@@ -89,16 +89,20 @@ def heads(
     return made
 
 
+HEADS = [
+    (*policies, method)
+    for policies in POLICIES
+    for method in (SpeculativeMethod.Eagle, SpeculativeMethod.Eagle3, SpeculativeMethod.Mtp)
+]
+TREE = {"speculative_topk": 3, "speculative_draft_tokens": 7, "decode_sizes": (1, 4, 8, 32)}
+
+
 @pytest.mark.parametrize(
-    ("prefill", "decode", "method"),
-    sampled(
-        *(
-            (*policies, method)
-            for policies in POLICIES
-            for method in (SpeculativeMethod.Eagle, SpeculativeMethod.Eagle3, SpeculativeMethod.Mtp)
-        ),
-        count=1,
-    ),
+    ("prefill", "decode", "method", "form"),
+    [
+        *sampled(*((*case, {}) for case in HEADS), count=1),
+        *sampled(*((*case, TREE) for case in HEADS), count=1),
+    ],
 )
 def test_ranks_share_a_head_and_draft_by_it_what_one_rank_drafts(
     ranks: RankForks,
@@ -106,9 +110,11 @@ def test_ranks_share_a_head_and_draft_by_it_what_one_rank_drafts(
     prefill: Policy,
     decode: Policy,
     method: SpeculativeMethod,
+    form: dict[str, Any],
 ) -> None:
+    """Chains and trees, bit for bit: each rank has the same logits, and chooses the same branches."""
     folder, drafting = heads(method)
-    changes, asks = SIZES | {"max_model_len": 64} | drafting, (GREEDY, DRAWN)
+    changes, asks = SIZES | {"max_model_len": 64} | drafting | form, (GREEDY, DRAWN)
     one = Runner(config(folder, Policy.Disabled, Policy.Disabled, **changes), lambda report: None)
     one.start()
     drafts = recorded_drafts(one)
