@@ -24,7 +24,7 @@ from truth.axes import EAGER, Variant, refused_by, variants
 from truth.cell import Cell, Outcome
 from truth.matrix import Matrix, run
 from truth.models import CONTEXT, small, subjects
-from truth.scenarios import DRAFT_MODEL, EAGLE, EAGLE3, MTP, SCENARIOS, Name, Scenario
+from truth.scenarios import DRAFT_MODEL, EAGLE, EAGLE3, MTP, SCENARIOS, TREES, Name, Scenario
 
 LLAMA = small("LlamaForCausalLM")
 DECODERS = {name for name, row in ARCHITECTURES.items() if not row.text_part}
@@ -59,7 +59,7 @@ def test_a_seeded_sample_of_scenarios_passes_without_graphs(count: int) -> None:
     assert all(cell.tokens > 10 for cell in found)
 
 
-@pytest.mark.parametrize("rows", [DRAFT_MODEL, EAGLE, EAGLE3])
+@pytest.mark.parametrize("rows", [DRAFT_MODEL, EAGLE, EAGLE3, TREES[:8]])
 def test_a_seeded_sample_of_what_drafts_passes(rows: tuple[Scenario, ...]) -> None:
     sample = random.Random(7).sample(rows, 2)
     found = run(Matrix(Device.Cpu, (LLAMA,), (GRAPHS,), tuple(sample)), lambda done, of, cell: None)

@@ -73,7 +73,7 @@ class Worker:
         self.ended: list[Fatal | None] = []
 
         def run() -> None:
-            self.ended.append(work(engine, folder, leader, 1, lambda rank: self.process))
+            self.ended.append(work(engine, folder, leader, 1, lambda meeting, rank: self.process))
 
         self.thread = threading.Thread(target=run)
         self.thread.start()

@@ -79,7 +79,7 @@ def test_a_rank_that_imports_is_not_taken_for_one_that_stands_still(
     monkeypatch.setattr("graphpod_runtime.engine.ranks.others.SILENT_SECONDS", -1.0)
     processes = [Process(rank, []) for rank in (1, 2, 3)]
     config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, tensor=4)
-    others = Others(config, tmp_path, lambda rank: processes[rank - 1])
+    others = Others(config, tmp_path, lambda meeting, rank: processes[rank - 1])
     for rank, stage in ((2, "Import"), (3, "Loading")):
         voice = Voice(Meeting(tmp_path), rank)
         voice.say(Beat(rank, Heartbeat(time.monotonic(), stage)))
