@@ -1,5 +1,7 @@
 """What an engine has on its device: weights, attention over a cache, static buffers, break slots."""
 
+import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +42,8 @@ from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.stage import StageModel
 from graphpod_runtime.streaming.folder import NAME as STREAM_MAP
 from graphpod_runtime.streaming.folder import is_streamed
+
+logger = logging.getLogger("graphpod.engine")
 
 SCRATCH_VALUE = 100.0
 """What the scratch page holds: finite, because attention over NaN is NaN even where it is masked, and large, so
@@ -263,7 +267,12 @@ def loaded(
         raise StartFailure(ExitCode.ModelInvalid, f"{what}; remove that file")
     try:
         quantize = config.features.quantization is Quantization.Fp8
-        return read_model(folder, dtype, limits.context(config.feature_set()), place.device, read, quantize)
+        began = time.perf_counter()
+        model = read_model(folder, dtype, limits.context(config.feature_set()), place.device, read, quantize)
+        place.wait()
+        seconds, gigabytes = time.perf_counter() - began, weights_bytes(model) / 1e9
+        logger.info("weights of %s: %.2f GB in %.2f s, %.2f GB/s", name, gigabytes, seconds, gigabytes / seconds)
+        return model
     except ModelUnsupported as error:
         raise StartFailure.by(Obstacle.of(ExitCode.ModelUnsupported, f"{where}{error}")) from error
     except SourceFailed as error:

@@ -23,6 +23,13 @@ def test_disabled_phases_capture_nothing(started: Callable[..., Runner]) -> None
         assert graph[phase]["selfCheck"] == "NotRun"
 
 
+def test_the_log_says_how_much_was_loaded(started: Callable[..., Runner], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "graphpod.engine")
+    gigabytes = started(Policy.Disabled, Policy.Disabled).report.weights_bytes / 1e9
+    (line,) = (one for one in caplog.messages if one.startswith("weights of "))
+    assert f": {gigabytes:.2f} GB in " in line
+
+
 def test_gradients_stay_as_they_were(started: Callable[..., Runner]) -> None:
     started()
     assert torch.is_grad_enabled()

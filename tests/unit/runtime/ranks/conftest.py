@@ -67,7 +67,7 @@ def alone(folder: Path, *asks: Ask, **changes: Any) -> list[Told]:
 
 
 def assert_all_act_on(
-    ranks: RankForks, folder: Path, fault: str, rule: str, graphs: dict[str, str], **shape: int
+    ranks: RankForks, folder: Path, fault: str, rule: str, graphs: dict[str, str], **shape: Any
 ) -> None:
     """That ranks of this `shape`, one of which meets `fault` at a start, all go on with the policies `graphs`, give the
     rank by `rule`, and write what one rank writes. The fault's last character is its rank.

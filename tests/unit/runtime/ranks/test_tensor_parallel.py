@@ -91,6 +91,16 @@ def test_what_one_rank_meets_at_a_start_all_act_on(
     assert_all_act_on(ranks, smollm2, fault, rule, graphs, tensor=3)
 
 
+@pytest.mark.parametrize("shape", sampled(({"tensor": 2},), ({"pipeline": 2},), count=1))
+def test_a_replay_that_one_rank_cannot_answer_for_by_a_larger_size_is_looked_into_by_all(
+    ranks: RankForks, two: Path, shape: dict[str, int]
+) -> None:
+    """The larger sizes have run their captured code, and at the other rank their bits are right."""
+    graphs = {"prefill": "Disabled", "decode": "Full"}
+    fault = "selfcheck:prefill:4@1"
+    assert_all_act_on(ranks, two, fault, "SelfCheckFailed", graphs, prefill_sizes=(4, 8, 12, 16), **shape)
+
+
 def test_ranks_without_a_compiler_go_on_uncompiled_or_end_the_start_as_one_rank_does(
     ranks: RankForks, smollm2: Path
 ) -> None:
