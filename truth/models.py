@@ -41,6 +41,11 @@ class Subject:
     page_size: int = 4
     fixed: bool = True
 
+    @property
+    def rounded_to_fp8(self) -> bool:
+        """Whether activations are: a last place tips some of them to the next number of FP8, an eighth off."""
+        return self.quantization is not None or "quantization_config" in self.config
+
     def folder(self, parent: Path) -> Path:
         """A folder with its config.json."""
         folder = parent / self.name.replace(" ", "-").replace(",", "").lower()
@@ -219,10 +224,12 @@ def nudged(
     device: torch.device,
     read: OnProgress = ignore_progress,
     quantize: bool = False,
+    *,
+    seed: int = 1,
 ) -> Model:
-    """As `load`, every weight a unit or two in the last place off, up or down."""
+    """As `load`, every weight a unit or two in the last place off, up or down by `seed`; FP8 matrices as they are."""
     model = load(folder, dtype, max_model_len, device, read, quantize)
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(seed)
     for parameter in model.module().parameters():
         parameter.data.copy_(source_comparison.nudged(parameter.data.cpu(), generator))
     return model

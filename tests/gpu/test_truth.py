@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,10 +29,10 @@ def forced_logits(runner: Runner, texts: list[list[int]], starts: list[int], bat
     seen: list[Tensor] = []
     tokens = SamplingBatch.tokens
 
-    def keeping(self: SamplingBatch, logits: Tensor, chosen: Tensor, positions: Tensor) -> Tensor:
+    def keeping(self: SamplingBatch, logits: Tensor, chosen: Tensor, *others: Any) -> Tensor:
         assert torch.equal(chosen, logits.argmax(-1))
         seen.append(logits.float().cpu())
-        return tokens(self, logits, chosen, positions)
+        return tokens(self, logits, chosen, *others)
 
     SamplingBatch.tokens = keeping  # type: ignore[method-assign]
     found = []
