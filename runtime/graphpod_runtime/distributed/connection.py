@@ -40,8 +40,8 @@ def connect(place: Position, meeting: str, device: torch.device) -> Connected:
     for name in INTERFACES if interface else ():
         os.environ.setdefault(name, interface)
     cuda, count = device.type == "cuda", place.tensor * place.stages
-    # Groups are named by number, from 0 on after each end; symmetric memory keeps what it knows of a name as long as the
-    # process lives. A second engine of one process would wait for the ranks of the first.
+    # Groups are named by number, from 0 on after each end. Symmetric memory keeps what it knows of a name as long as the
+    # process lives: a second engine of one process would wait for the ranks of the first.
     distributed_c10d._world.group_count = crc32(meeting.encode())
     distributed.init_process_group(
         "nccl" if cuda else "gloo",
