@@ -40,7 +40,7 @@ def connect(place: Position, meeting: str, device: torch.device) -> Connected:
     for name in INTERFACES if interface else ():
         os.environ.setdefault(name, interface)
     cuda, count = device.type == "cuda", place.tensor * place.stages
-    # Groups are named by number, from 0 on after each end. Symmetric memory keeps what it knows of a name as long as the
+    # Groups are named by number, from 0 on after each end. Symmetric memory keeps what it knows of a name while the
     # process lives: a second engine of one process would wait for the ranks of the first.
     distributed_c10d._world.group_count = crc32(meeting.encode())
     distributed.init_process_group(
