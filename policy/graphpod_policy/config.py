@@ -51,7 +51,7 @@ class StreamConfig:
     hosts: str = ""
 
 
-STREAM_HOSTS = "/etc/graphpod-sources/hosts.json"
+STREAM_HOSTS = "/model/.sources/hosts.json"
 """The file `hosts` in a pod."""
 STREAM_CREDENTIALS = "/model/.credentials"
 """The folder of a mounted Secret, a file for each key."""

@@ -52,7 +52,7 @@ OWNED_VOLUMES = (
     "source-hosts",
 )
 OWNED_PATHS = (
-    *("/etc/graphpod", "/etc/graphpod-api-key", "/etc/graphpod-tls", "/etc/graphpod-sources"),
+    *("/etc/graphpod", "/etc/graphpod-api-key", "/etc/graphpod-tls"),
     *("/model", "/tmp", "/dev/shm", "/dev/termination-log"),
 )
 """Names in a pod that are the operator's. A test holds them against the rendered Deployment."""
@@ -82,14 +82,9 @@ class EnvVar(ApiModel):
         str,
         Ruled(
             ValidationRule(
-                f"!(self in {one_of(RESERVED_ENV)})",
-                f"podTemplate.env: {', '.join(RESERVED_ENV)} are set by the operator",
-                lambda name: name not in RESERVED_ENV,
-            ),
-            ValidationRule(
-                f"!self.startsWith('{GROUP_PREFIX}')",
-                f"podTemplate.env: {GROUP_PREFIX}… are set by LeaderWorkerSet",
-                lambda name: not name.startswith(GROUP_PREFIX),
+                f"!(self in {one_of(RESERVED_ENV)}) && !self.startsWith('{GROUP_PREFIX}')",
+                f"podTemplate.env: {', '.join(RESERVED_ENV)} and {GROUP_PREFIX}… are not yours to set",
+                lambda name: name not in RESERVED_ENV and not name.startswith(GROUP_PREFIX),
             ),
         ),
     ] = Field(

@@ -214,12 +214,11 @@ class WeightsStatus(StatusModel):
     asleep: Word = Field(description="Pods that sleep, of all whose graphs passed the self-check, such as 1/2.")
     freed_bytes: Count = Field(description="Bytes of device memory that the sleeping pods have freed.")
     reload: Annotated[str, Field(max_length=253)] | None = Field(
-        None, description="Value of graphpod.dev/reload that this status is about. Absent without one."
+        None, description="Value of graphpod.dev/reload that this is about."
     )
     revision: Annotated[str, Field(max_length=253)] | None = Field(
         None,
-        description="Value of graphpod.dev/reload whose weights every pod serves. Absent while they differ, and before "
-        "the first.",
+        description="Value of graphpod.dev/reload whose weights every pod serves. Absent while they differ.",
     )
     pods: tuple[PodWeightsStatus, ...] = Field(
         (),

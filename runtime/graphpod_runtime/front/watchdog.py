@@ -29,10 +29,10 @@ class Watchdog:
         self._turned = self._beat = clock()
         self._ranks = plan.features.tensor * plan.features.pipeline
         self._silent_seconds = SILENT_SECONDS if self._ranks > 1 else None
-        self.limits = stage_limits(plan)
+        self.limits = stage_limits(plan, FLOOR_SECONDS)
         """Seconds without progress that each stage may take."""
         if model is not None:
-            real = stage_limits(refine(plan, Facts(model=model)))
+            real = stage_limits(refine(plan, Facts(model=model)), FLOOR_SECONDS)
             self.limits = {stage: max(limit, real[stage]) for stage, limit in self.limits.items()}
 
     def heard(self, beat: Heartbeat) -> None:
