@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -14,7 +13,7 @@ from graphpod_runtime.api.errors import EngineClosed, in_our_words
 from graphpod_runtime.api.local_config import AUTO
 from graphpod_runtime.api.metrics import Metrics
 from graphpod_runtime.api.own_thread import ThreadEngine
-from graphpod_runtime.api.ownership import Ownership
+from graphpod_runtime.api.ownership import Ownership, free_memory
 from graphpod_runtime.api.prompts import LONG_TEXT, Prompt, Turns, tokens_of, tokens_of_chat
 from graphpod_runtime.api.results import Chunk, Embedded, Generated
 from graphpod_runtime.api.sampling_options import SamplingOptions
@@ -192,7 +191,7 @@ class AsyncEngine:
         requests.abort_all("the engine is closed; make a new AsyncEngine")
         requests.drain()
         await asyncio.shield(requests.ended)
-        gc.collect()  # graphs and tensors refer to each other in circles
+        free_memory()
 
     async def __aenter__(self) -> "AsyncEngine":
         await self.start()

@@ -1,7 +1,6 @@
 """The engine as a library, in its caller's thread."""
 
 import contextlib
-import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -13,7 +12,7 @@ from graphpod_runtime.api.embeddings import check, embedded
 from graphpod_runtime.api.errors import EngineClosed, RequestError, in_our_words, in_words, of_several
 from graphpod_runtime.api.local_config import AUTO
 from graphpod_runtime.api.metrics import Metrics
-from graphpod_runtime.api.ownership import Ownership
+from graphpod_runtime.api.ownership import Ownership, free_memory
 from graphpod_runtime.api.prompts import Prompt, Turns, is_conversation, is_prompt, tokens_of, tokens_of_chat
 from graphpod_runtime.api.results import Chunk, Embedded, Generated
 from graphpod_runtime.api.sampling_options import SamplingOptions
@@ -225,7 +224,7 @@ class Engine:
             self._requests.fail_all("the engine is closed; make a new Engine")
             self._ownership.end()
             del self._runner, self._requests, self._service
-        gc.collect()  # graphs and tensors refer to each other in circles
+        free_memory()
 
     def __enter__(self) -> "Engine":
         self._open()

@@ -4,6 +4,7 @@ A start patches torch while it captures, and a GPU refuses other threads' calls 
 threads take turns, so they may be several; one that runs by itself cannot take turns.
 """
 
+import gc
 import threading
 
 _LOCK = threading.Lock()
@@ -44,3 +45,13 @@ class Ownership:
         with _LOCK:
             if self in _OPEN:
                 _OPEN.remove(self)
+
+
+def free_memory() -> None:
+    """Gives the system, and the GPU, what a closed engine has left: graphs and tensors refer to each other in circles,
+    and torch keeps what they had on the GPU for tensors to come, where the next engine would not find it."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -4,11 +4,9 @@ import os
 from datetime import timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
-from zlib import crc32
 
 import torch
 import torch.distributed as distributed
-from torch.distributed import distributed_c10d
 
 from graphpod_runtime.distributed.agreement import Together
 from graphpod_runtime.distributed.collectives import share_layers_with
@@ -40,9 +38,6 @@ def connect(place: Position, meeting: str, device: torch.device) -> Connected:
     for name in INTERFACES if interface else ():
         os.environ.setdefault(name, interface)
     cuda, count = device.type == "cuda", place.tensor * place.stages
-    # Groups are named by number, from 0 on after each end. Symmetric memory keeps what it knows of a name while the
-    # process lives: a second engine of one process would wait for the ranks of the first.
-    distributed_c10d._world.group_count = crc32(meeting.encode())
     distributed.init_process_group(
         "nccl" if cuda else "gloo",
         init_method=meeting,

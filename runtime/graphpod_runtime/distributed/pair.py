@@ -23,6 +23,9 @@ WORD, ALIGNED = 4, 16
 """Bytes that such messages are multiples of."""
 DTYPES = (torch.bfloat16, torch.float32)
 """That torch adds up by halves."""
+_made = False
+"""Whether this process has had a pair. Symmetric memory counts the meetings of a process, and ranks must have had as
+many: the others of a second engine are new processes, which would be waited for without end."""
 
 
 class Pair:
@@ -84,9 +87,13 @@ def places_of(device: torch.device, ranks: Ranks) -> list[Place]:
 
 def pair_of(group: Any, device: torch.device, ranks: Ranks) -> Pair | None:
     """That of `group`, or of all ranks if None; None where its ranks are not two GPUs of one machine that see each
-    other's memory. All of `ranks` call it, and have the same answer."""
+    other's memory, and for later engines of a process. All of `ranks` call it, and have the same answer."""
+    global _made
     group = group or distributed.group.WORLD
     places = places_of(device, ranks)
     own = [places[rank] for rank in distributed.get_process_group_ranks(group)]
-    possible = device.type == "cuda" and TRITON and len(own) == RANKS and own[0].sees(own[1])
-    return Pair(group, device) if ranks.least(possible) else None
+    possible = device.type == "cuda" and TRITON and len(own) == RANKS and own[0].sees(own[1]) and not _made
+    if not ranks.least(possible):
+        return None
+    _made = True
+    return Pair(group, device)
