@@ -4,29 +4,22 @@ Both fronts run in turn on the same machine, so their ratio is what counts. Prin
 """
 
 import argparse
-import contextlib
 import json
 import os
-import re
 import shlex
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.front_streams import model
+from benchmarks.front_streams.fronts import ROOT, checked_out, running
 from benchmarks.front_streams.readers import read
 
-ROOT = Path(__file__).parents[2]
 BEFORE = "53cba82"
 """The last commit in which each token was an event of its own."""
-START_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +46,7 @@ def main() -> int:
         folder = Path(scratch)
         trees = {"after": ROOT}
         if options.against:
-            trees = {"before": _checked_out(options.against, folder / "before")} | trees
+            trees = {"before": checked_out(options.against, folder / "before")} | trees
         config = model.write(folder)
         for pace in options.pace:
             costs: dict[str, list[Cost]] = {name: [] for name in trees}
@@ -87,48 +80,14 @@ def _median(runs: list[Cost]) -> Cost:
     return Cost(*(round(statistics.median(getattr(run, name) for run in runs), 2) for name in Cost.__slots__))
 
 
-def _checked_out(commit: str, folder: Path) -> Path:
-    """The front and what it imports, as they were."""
-    folder.mkdir()
-    archive = subprocess.run(
-        ["git", "archive", commit, "policy", "runtime"], cwd=ROOT, check=True, stdout=subprocess.PIPE
-    )
-    subprocess.run(["tar", "-x"], cwd=folder, input=archive.stdout, check=True)
-    return folder
-
-
 def _measured(tree: Path, config: Path, pace: int, streams: int, tokens: int, folder: Path) -> Cost:
-    with _front(tree, config, pace, folder) as (pid, url):
+    with running(tree, config, pace, folder) as (pid, url):
         read(url, model.NAME, streams, 50)  # imports and caches
         before = _cpu_seconds(pid)
         found = read(url, model.NAME, streams, tokens)
         used = _cpu_seconds(pid) - before
     assert found.tokens == streams * tokens, found
     return Cost(used / found.tokens * 1e6, found.tokens / found.seconds, found.tokens / found.events)
-
-
-@contextlib.contextmanager
-def _front(tree: Path, config: Path, pace: int, folder: Path) -> Iterator[tuple[int, str]]:
-    log = folder / "front.log"
-    paths = os.pathsep.join(map(str, (tree / "policy", tree / "runtime", ROOT)))
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.front_streams.front", str(config)],
-            stdout=output, stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONPATH": paths, "GRAPHPOD_TOKENS_PER_SECOND": str(pace)},
-        )  # fmt: skip
-    try:
-        limit = time.monotonic() + START_SECONDS
-        while "ready: " not in log.read_text():
-            if time.monotonic() > limit or process.poll() is not None:
-                raise RuntimeError(f"the front did not start:\n{log.read_text()}")
-            time.sleep(0.05)
-        found = re.search(r"listening: http (\S+),", log.read_text())
-        assert found
-        yield process.pid, f"http://{found[1]}"
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -10,7 +10,8 @@ import threading
 import time
 from pathlib import Path
 
-from benchmarks.front_streams.model import FIRST_WORD, WORDS
+from benchmarks.front_streams.marks import ENGINE_READ, ENGINE_SENDING, mark
+from benchmarks.front_streams.model import FIRST_WORD, MOST_STREAMS, MOST_TOKENS, WORDS
 from graphpod_policy import EngineConfig
 from graphpod_runtime.front.status import first_report
 from graphpod_runtime.wire.messages import (
@@ -24,7 +25,7 @@ from graphpod_runtime.wire.messages import (
     Tokens,
     Warmup,
 )
-from graphpod_runtime.wire.report import State
+from graphpod_runtime.wire.report import ServedLimits, State
 from graphpod_runtime.wire.socket import BEAT, WIRE, EngineEnd
 
 IDLE_SECONDS = 0.1
@@ -61,6 +62,7 @@ class Engine:
         for command in self._end.poll(0 if self._left else IDLE_SECONDS):
             match command:
                 case Submit():
+                    mark(ENGINE_READ)
                     self._left[command.id] = command.max_tokens
                 case Abort():
                     if self._left.pop(command.id, None) is not None:
@@ -70,6 +72,7 @@ class Engine:
 
     def _turn(self) -> list[Event]:
         """A token for each request, in one frame."""
+        mark(ENGINE_SENDING)
         events: list[Event] = []
         for id, left in list(self._left.items()):
             events.append(Tokens(id, [next(self._words)]))
@@ -99,6 +102,7 @@ def main() -> None:
     threading.Thread(target=beat, args=(options.wire,), daemon=True).start()
     report = first_report(EngineConfig.parse(options.config.read_bytes()))
     report.state, report.kv_pages, report.vocabulary = State.Ready, 1 << 20, FIRST_WORD + WORDS
+    report.limits = ServedLimits(MOST_TOKENS, MOST_STREAMS, ())
     end.send([Warmup(report.as_dict())])
     Engine(end, float(os.environ["GRAPHPOD_TOKENS_PER_SECOND"])).run()
     end.close()

@@ -12,6 +12,7 @@ WORDS = 4096
 FIRST_WORD = 256
 """Ids below are single bytes."""
 MOST_STREAMS = 1024
+MOST_TOKENS = 200_000
 
 
 def write(folder: Path) -> Path:
@@ -26,7 +27,7 @@ def write(folder: Path) -> Path:
     (model / "tokenizer_config.json").write_text(json.dumps({}))
     graph = GraphConfig(PhasePlan(Policy.Auto, Policy.Breakable, (4,)), PhasePlan(Policy.Auto, Policy.Full, (1,)))
     config = EngineConfig(
-        model=ModelConfig(NAME, str(model)), graph=graph, dtype="float32", max_model_len=200_000,
+        model=ModelConfig(NAME, str(model)), graph=graph, dtype="float32", max_model_len=MOST_TOKENS,
         max_batch=MOST_STREAMS, prefill_chunk=16, page_size=16,
         serving=ServingConfig(max_queue=MOST_STREAMS, drain_seconds=30),
     )  # fmt: skip

@@ -49,7 +49,8 @@ COUNTERS_SECONDS = 1.0
 """A busy loop reports its counters this often, and whenever a request ends."""
 GAUGES_SECONDS = 0.05
 """A busy loop looks this often whether the gauges of its load have changed, and reports those that have: an endpoint
-picker chooses a replica by them. It reports before a pass, so they hold while the pass runs, however long that takes.
+picker chooses a replica by them. It reports before a pass, or once the device has it, so they hold while the pass runs,
+however long that takes.
 """
 
 
@@ -116,6 +117,7 @@ class Loop:
         )
         idle = config.features.sleep_after_seconds
         self._slumber = Slumber(runner.sleeper, runner.counters, self.scheduler.kv.forget, beat, idle)
+        self._runs_behind = runs_behind
         self._delay = LaunchDelay()
         self._pipeline = RunAhead(self.scheduler, runner, self._planned, self._delay if runs_behind else None)
 
@@ -159,10 +161,14 @@ class Loop:
         ended = bool(said) or any(isinstance(event, Finished) for event in events)
         # What ended in flight gives its pages back a turn later.
         rests = busy and not self.busy
-        if ended or rests or (busy and time.monotonic() - self._reported > COUNTERS_SECONDS):
+        if ended:
             # Counters first: who reads the metrics after its answer finds its request counted.
             events.insert(0, self._counters())
         self._link.send([*events, *said])
+        if not ended and (rests or (busy and time.monotonic() - self._reported > COUNTERS_SECONDS)):
+            self._link.send([self._counters()])
+        elif busy and self._runs_behind:
+            self._report_load()
 
     def _commands(self) -> Iterator[Command]:
         """Those that come before the next pass is to be launched."""
@@ -238,9 +244,10 @@ class Loop:
         return [*events, Finished(sequence.id, progress.finish, decoded=decoded, complete=progress.complete)]
 
     def _planned(self) -> None:
-        """A pass is planned, and not launched yet."""
+        """A pass is planned, and not launched yet. A device that runs behind need not wait for a report."""
         self._metrics.planned()
-        self._report_load()
+        if not self._runs_behind:
+            self._report_load()
 
     def _report_load(self) -> None:
         """Reports the gauges of the load that have changed, where the latest look is old enough."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -180,6 +181,9 @@ class Front:
             self._traced.tracer = await asyncio.to_thread(self._make_tracer, self._tracing)
             self._engine.watch = EngineTraces()
         self._middleware.app = await asyncio.to_thread(self._make_api)
+        # What was imported and made lives as long as the process: the collector need not hold the loop for it again.
+        gc.collect()
+        gc.freeze()
         self._status.loaded()
         self._say_ready()
 

@@ -44,7 +44,8 @@ class RequestBody:
         limits = self._room.limits
         while not self.complete:
             try:
-                part = await asyncio.wait_for(self._next(), limits.body_seconds)
+                async with asyncio.timeout(limits.body_seconds):
+                    part = await self._next()
             except TimeoutError:
                 message = f"The body did not continue for {limits.body_seconds:g} s; send the request again."
                 return ApiError(408, message, code="request_timeout")

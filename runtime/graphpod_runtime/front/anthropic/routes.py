@@ -4,7 +4,6 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from fastapi import FastAPI
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,18 +25,19 @@ from graphpod_runtime.front.requests.error_shapes import anthropic_error
 from graphpod_runtime.front.requests.errors import ApiError
 from graphpod_runtime.front.requests.generation import Generation, Piece
 from graphpod_runtime.front.requests.renamed_fields import renamed_fields
+from graphpod_runtime.front.server.application import Application
 
 ENDPOINTS = ("POST /v1/messages", "POST /v1/messages/count_tokens")
 
 
-def add_routes(app: FastAPI, service: Service, parser: Parser) -> None:
+def add_routes(app: Application, service: Service, parser: Parser) -> None:
     """Adds ENDPOINTS to the application."""
 
-    @app.post("/v1/messages")
+    @app.busy_post("/v1/messages")
     async def messages(request: Request) -> Response:
         return await create(service, parser, request, await parser.read(request, MessagesRequest))
 
-    @app.post("/v1/messages/count_tokens")
+    @app.busy_post("/v1/messages/count_tokens")
     async def tokens_of_messages(request: Request) -> Response:
         return await count_tokens(service, parser, request, await parser.read(request, CountRequest))
 
@@ -52,6 +52,7 @@ async def create(service: Service, parser: Parser, request: Request, body: Messa
         with renamed_fields(RENAMED):
             service.admit(chat, 1, until)
             generation = await chat_generation(service, chat, received, until)
+        generation.begin(until)
         id = answer_id(request.scope, "msg", "_")
         generation.names = names_of(id, request.headers.get("traceparent"))
         usage = Usage(generation.prompt_tokens, 0)

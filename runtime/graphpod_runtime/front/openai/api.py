@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
@@ -23,6 +23,7 @@ from graphpod_runtime.front.openai.tokens import detokenize, tokenize
 from graphpod_runtime.front.refusals import CODE
 from graphpod_runtime.front.requests.error_shapes import encoded_for
 from graphpod_runtime.front.requests.errors import ApiError, our_mistake, unknown_model, unknown_url, wrong_method
+from graphpod_runtime.front.server.application import Application
 
 ENDPOINTS = (
     "POST /v1/chat/completions",
@@ -44,20 +45,20 @@ ENDPOINTS = (
 """What the application serves."""
 
 
-def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ...]], str] = ", ".join) -> FastAPI:
+def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ...]], str] = ", ".join) -> Application:
     """The application that serves ENDPOINTS; `served` adds what else the port serves, for a 404."""
-    app = FastAPI(title="graphpod", openapi_url=None, redirect_slashes=False)
+    app = Application("graphpod")
     stored, vectors = Responses(service, parser), Embeddings(service)
 
-    @app.post("/v1/chat/completions")
+    @app.busy_post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
         return await chat(service, request, await parser.read(request, ChatRequest))
 
-    @app.post("/v1/completions")
+    @app.busy_post("/v1/completions")
     async def text_completions(request: Request) -> Response:
         return await completions(service, request, await parser.read(request, CompletionRequest))
 
-    @app.post("/v1/responses")
+    @app.busy_post("/v1/responses")
     async def responses(request: Request) -> Response:
         return await stored.create(request, await parser.read(request, ResponsesRequest))
 
@@ -77,27 +78,27 @@ def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ..
     async def cancel_response(id: str) -> Response:
         return stored.cancel(id)
 
-    @app.post("/v1/embeddings")
+    @app.busy_post("/v1/embeddings")
     async def embeddings(request: Request) -> Response:
         return await vectors.embeddings(request, await parser.read(request, EmbeddingRequest))
 
-    @app.post("/v1/score")
+    @app.busy_post("/v1/score")
     async def score(request: Request) -> Response:
         return await vectors.score(request, await parser.read(request, ScoreRequest))
 
-    @app.post("/v1/rerank")
+    @app.busy_post("/v1/rerank")
     async def rerank(request: Request) -> Response:
         return await vectors.rerank(request, await parser.read(request, RerankRequest))
 
-    @app.post("/invocations")
+    @app.busy_post("/invocations")
     async def either(request: Request) -> Response:
         return await invocations(service, request, parser)
 
-    @app.post("/tokenize")
+    @app.busy_post("/tokenize")
     async def tokens_of_text(request: Request) -> Response:
         return await tokenize(service, request, await parser.read(request, TokenizeRequest))
 
-    @app.post("/detokenize")
+    @app.busy_post("/detokenize")
     async def text_of_tokens(request: Request) -> Response:
         return await detokenize(service, request, await parser.read(request, DetokenizeRequest))
 
@@ -132,7 +133,7 @@ def openai_app(service: Service, parser: Parser, served: Callable[[tuple[str, ..
     return app
 
 
-def _methods(app: FastAPI, path: str) -> list[str]:
+def _methods(app: Application, path: str) -> list[str]:
     """Those of all routes of a path: FastAPI names only those of the first."""
     routes = (route for route in app.routes if isinstance(route, Route) and route.path_regex.match(path))
     return sorted({method for route in routes for method in route.methods or ()})

@@ -61,6 +61,7 @@ async def _answer(service: Service, request: Request, body: ChatRequest, receive
     alternatives, echoed = body.alternatives, body.echoed
     refuse_repeated(len(echoed), body.choices, "echo")
     generation = await chat_generation(service, body, received, until)
+    generation.begin(until)
     [prompt], choices = generation.prompts, range(body.choices)
     id, created = answer_id(request.scope, "chatcmpl"), int(time.time())
     generation.names = names_of(id, request.headers.get("traceparent"))

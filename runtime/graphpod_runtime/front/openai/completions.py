@@ -76,6 +76,7 @@ async def _answer(
     if (asked := body.prompt_logprobs) is not None:
         # As in vLLM, each answer has those of its prompt.
         service.admit_prompt_logprobs(prompts, asked, until, answers=sent, param="prompt_logprobs")
+    generation.begin(until)
     id, created = answer_id(request.scope, "cmpl"), int(time.time())
     generation.names = names_of(id, request.headers.get("traceparent"))
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import msgspec
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
@@ -26,6 +27,8 @@ parts. A parsed one takes 1 µs to 10 µs, and 0.1 to 1 kB.
 MAX_ITEMS = 1 << 20
 """Fields of objects and items of lists: numbers are cheap, a prompt may be so many token ids."""
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+
+_decoder = msgspec.json.Decoder()
 
 Body = TypeVar("Body", bound=BaseModel)
 Result = TypeVar("Result")
@@ -65,7 +68,7 @@ def parsed(data: bytes, model: type[Body]) -> Body:
     """A body of bounded cost as a `model`. ApiError says what is wrong with the first wrong field."""
     _refuse_costly(data)
     try:
-        value = json.loads(data)
+        value = _read(data)
     except json.JSONDecodeError as error:
         message = f"The body is not JSON: {error.msg} (at character {error.pos})"
         raise invalid(message, code="invalid_json") from error
@@ -78,6 +81,16 @@ def parsed(data: bytes, model: type[Body]) -> Body:
     except ValueError as error:
         raise invalid("The body holds an integer of too many digits", code="invalid_json") from error
     return valid(value, model)
+
+
+def _read(data: bytes) -> object:
+    """As `json.loads`, which takes three times as long. msgspec takes fewer texts (no NaN, no halves of surrogate
+    pairs, UTF-8 alone) and says less about wrong ones; what it takes, it reads alike.
+    """
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return json.loads(data)
 
 
 def valid(value: object, model: type[Body]) -> Body:

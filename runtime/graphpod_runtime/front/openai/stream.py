@@ -123,6 +123,7 @@ class EventStream(Response):
                 slow.set_result(why)
 
         self._generation.overrun = lambda: give_up(f"{MOST_WAITING} tokens wait to be read")
+        self._generation.begin(self._until)
         async with contextlib.aclosing(closable(self._generation.pieces())) as pieces:
             await unless_gone(receive, self._send_all(pieces, send, give_up), slow)
 

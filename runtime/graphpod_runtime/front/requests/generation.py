@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -126,6 +127,9 @@ class Generation:
     reasoning_tokens: int | None = field(default=None, init=False)
     """Those of `completion_tokens` that were read as reasoning; None for a model without."""
     _choices: list[_Choice] = field(default_factory=list, init=False)
+    _submitted: ExitStack | None = field(default=None, init=False)
+    """Closing it aborts what still runs."""
+    _stream: EngineStream = field(init=False)
 
     @property
     def completion_tokens(self) -> int:
@@ -149,12 +153,14 @@ class Generation:
         """Tokens of all prompts."""
         return sum(map(len, self.prompts))
 
-    async def pieces(self) -> AsyncIterator[list[Piece]]:
-        """Text as it comes, one last piece with `finish` a choice; a list is what came together. ApiError 503 when the
-        queue is full, 500 when the engine fails, 400 when the request's own masks leave no
-        token. Whoever stops listening closes the iterator: that aborts what is still
-        running.
+    def begin(self, until: ExitStack) -> None:
+        """Puts the requests on their way to the engine, once, and has `until` end them. `pieces` does it where no
+        caller has; what a caller does between the two takes no time from the first token.
         """
+        if self._submitted is not None:
+            return
+        self._submitted = ExitStack()
+        until.callback(self._end_all)
         self._choices = [
             _Choice(
                 len(prompt),
@@ -165,33 +171,46 @@ class Generation:
             for prompt in self.prompts
             for _ in range(self.options.choices)
         ]
+        requests = [self._submit(index) for index in range(len(self._choices))]
+        self._stream = self._submitted.enter_context(self.engine.submit(requests, lambda: self.overrun()))
         self.metrics.accepted(self.prompt_tokens)
         self.metrics.choices(self.options.choices, len(self.prompts))
-        try:
-            requests = [self._submit(index) for index in range(len(self._choices))]
-            with self.engine.submit(requests, self.overrun) as stream:
-                while any(choice.finish is None for choice in self._choices):
-                    made: list[Piece] = []
-                    failure: ApiError | None = None
-                    for index, arrived in (await stream.next()).items():
-                        if self._choices[index].finish is not None:
-                            continue
-                        try:
-                            if self.options.echo and not self._choices[index].echoed and not _failed(arrived):
-                                # Off the loop of the other streams: a prompt has as many tokens as the context.
-                                made.append(await self.engine.off_loop(self._echo, index, arrived))
-                            self._take(index, arrived, stream, made)
-                        except ApiError as error:
-                            failure = error
-                            break
-                    if made:
-                        yield made
-                    if failure is not None:
-                        raise failure
-        finally:
-            for choice in self._choices:
-                if choice.finish is None:
-                    self._end(choice, self.abandoned)
+
+    def _end_all(self) -> None:
+        """Aborts what is still running; a second time nothing is."""
+        if self._submitted is not None:
+            self._submitted.close()
+        for choice in self._choices:
+            if choice.finish is None:
+                self._end(choice, self.abandoned)
+
+    async def pieces(self) -> AsyncIterator[list[Piece]]:
+        """Text as it comes, one last piece with `finish` a choice; a list is what came together. ApiError 503 when the
+        queue is full, 500 when the engine fails, 400 when the request's own masks leave no
+        token. Whoever stops listening closes the iterator: that aborts what is still
+        running.
+        """
+        with ExitStack() as until:
+            until.callback(self._end_all)
+            self.begin(until)
+            while any(choice.finish is None for choice in self._choices):
+                made: list[Piece] = []
+                failure: ApiError | None = None
+                for index, arrived in (await self._stream.next()).items():
+                    if self._choices[index].finish is not None:
+                        continue
+                    try:
+                        if self.options.echo and not self._choices[index].echoed and not _failed(arrived):
+                            # Off the loop of the other streams: a prompt has as many tokens as the context.
+                            made.append(await self.engine.off_loop(self._echo, index, arrived))
+                        self._take(index, arrived, self._stream, made)
+                    except ApiError as error:
+                        failure = error
+                        break
+                if made:
+                    yield made
+                if failure is not None:
+                    raise failure
 
     def _submit(self, index: int) -> partial[Submit]:
         options = self.options

@@ -246,6 +246,21 @@ def test_changed_gauges_of_the_load_leave_before_the_pass_and_not_more_often_tha
     assert all(set(values(samples)) <= {"kv_cache_usage_ratio"} for samples in held), "what has not changed is not sent"
 
 
+def test_a_device_that_runs_behind_has_its_pass_before_the_load_is_reported() -> None:
+    link, frames = ListLink([Submit("a", [1] * 3, 9)]), list[int]()
+
+    class Launching(CountingRunner):
+        def launch(self, batch: Batch) -> Yielded:
+            frames.append(sum(map(bool, link.frames)))
+            return super().launch(batch)
+
+    loop = Loop(Launching(), link, lambda: None)
+    loop._runs_behind = True
+    loop.turn()
+    assert frames == [0]
+    assert {sample.name: sample.value for sample in link.samples()}["graphpod_requests_running"] == 1
+
+
 class AnyText:
     """Stands for a matcher: every token fits."""
 

@@ -108,13 +108,13 @@ def test_a_large_body_of_either_api_is_checked_off_the_loop(monkeypatch: pytest.
 @pytest.mark.parametrize(("size", "thread"), [(LARGE_BODY - 1, "MainThread"), (LARGE_BODY, "large bodies_0")])
 def test_bodies_are_parsed_off_the_loop_from_a_size_on(monkeypatch: pytest.MonkeyPatch, size: int, thread: str) -> None:
     data, threads = b'{"prompt": "a"}'.ljust(size), list[str]()
-    loads = json.loads
+    own = parse.valid
 
-    def read(text: Any) -> Any:
+    def valid(value: object, model: type[CompletionRequest]) -> CompletionRequest:
         threads.append(threading.current_thread().name)
-        return loads(text)
+        return own(value, model)
 
-    monkeypatch.setattr(parse.json, "loads", read)
+    monkeypatch.setattr(parse, "valid", valid)
 
     async def receive() -> Any:
         return {"type": "http.request", "body": data, "more_body": False}
@@ -197,3 +197,21 @@ def test_nothing_of_a_conversation_is_kept_once_it_is_tokens() -> None:
     body.take_ignored()
     assert asyncio.run(chat_prompt(Asked(), body)) == [1]  # type: ignore[arg-type]
     assert (body.messages, body.model_extra, body.metadata, body.user) == ([], {}, None, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": [1, -2, 3.5, 1e5, true, null, "é\\n"], "b": {}}', '{"a": 1, "a": 2}', "123456789012345678901234567890",
+        "-9223372036854775809", "0.1", "-0.0", "1e400", "NaN", "[Infinity]", '"\\ud800"', '"\\ud83d\\ude00"', "[1,]",
+        "01", "", '"\x01"', "\ufeff{}", "{} {}",
+    ],
+)  # fmt: skip
+def test_the_fast_reader_reads_as_python_does(text: str) -> None:
+    def read(how: Any) -> str:
+        try:
+            return repr(how(text.encode()))
+        except ValueError as error:
+            return f"{type(error).__name__}: {error}"
+
+    assert read(parse._read) == read(json.loads)

@@ -173,6 +173,8 @@ class Wired:
 
     async def _send(self, message: Any) -> None:
         await self.reads.wait()
+        if not self.sent:
+            self.open_at_header = self.client.open
         self.sent.append(message.get("body", b""))
 
 
@@ -184,6 +186,28 @@ def wired(
             await test(subject)
 
     asyncio.run(run())
+
+
+def test_a_request_is_on_its_way_to_the_engine_before_its_header_goes_out(tmp_path: Path) -> None:
+    async def test(subject: Wired) -> None:
+        await subject.eventually(lambda: len(subject.sent) == 1)
+        assert subject.open_at_header == 1
+
+    wired(tmp_path, test)
+
+
+def test_a_generation_that_has_begun_and_is_never_read_ends_with_its_request(tmp_path: Path) -> None:
+    async def test(subject: Wired) -> None:
+        generation = Generation(subject.client, Tokenizer(tmp_path / "model"), subject.metrics, [[1]], OPTIONS, 0.0)
+        with ExitStack() as until:
+            generation.begin(until)
+            generation.begin(until)
+            assert subject.client.open == 2
+        assert subject.client.open == 1
+        assert subject.reasons == [FinishReason.Abort]
+        assert subject.metrics.value(REQUESTS) == 1
+
+    wired(tmp_path, test)
 
 
 def test_several_tokens_of_a_pass_are_one_event(tmp_path: Path) -> None:
