@@ -32,7 +32,7 @@ class Application(FastAPI):
         return add
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._busy.get(scope["path"]) if scope["method"] == "POST" else None
+        endpoint = self._busy.get(scope["path"]) if scope.get("method") == "POST" else None
         if endpoint is None:
             await super().__call__(scope, receive, send)
             return
