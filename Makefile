@@ -61,12 +61,15 @@ test: export PYTHONPYCACHEPREFIX := $(COMPILED)
 # API servers, etcd, kubectl and helm collect garbage four times as seldom: an eighth of their processor seconds.
 test: export GOGC := 400
 # Types are checked and images are built while one process collects the tests. Tests that need an image wait for it, or
-# build it where that failed.
+# build it where that failed. Where lint fails the tests are interrupted, and fail even if they ignore that, as
+# processes in the background of a script do.
 test: tools ## every check: lint, unit, and on clusters api, sim and e2e
 	@rm -rf $(COMPILED)$${TMPDIR:-/tmp} # of copies that tests made
-	@( $(MAKE) lint || { echo 'lint failed: the tests end'; kill -INT $$$$; } ) & \
+	@tests=$$(mktemp); trap 'rm -f "$$tests"' EXIT; \
+		( $(MAKE) lint || { echo 'lint failed: the tests end'; kill -INT $$(cat "$$tests") 2>/dev/null; exit 1; } ) & lint=$$!; \
 		$(MAKE) images & \
-		exec $(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 5 --durations 10
+		( echo $$BASHPID > "$$tests"; exec $(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 5 --durations 10 ); \
+		wait $$lint
 
 check: lint ## the inner loop: lint and the tests that your changes touch; ALL=1: all that need no cluster
 	@$(RUN) -m tests.touched $(if $(ALL),--all) $(if $(BASE),--base='$(BASE)')

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 CLUSTERS = 4
-"""So many workers, and no more, run such levels at a time: what their tests wait for has a clock."""
+"""So many workers run such levels at a time, and no more while other tests wait: what theirs wait for has a clock."""
 LONGEST_FIRST = ("e2e", "api", "sim")
 """Levels that one worker of several runs from beginning to end."""
 APART = (

@@ -12,7 +12,7 @@ from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_loca
 from graphpod_runtime.base.arguments import number, one_of
 from graphpod_runtime.base.leader import LEADER
 from graphpod_runtime.base.openmp import bound_spinning
-from graphpod_runtime.compiled.bytecode import keep_bytecode
+from graphpod_runtime.compiled.bytecode import forget_bytecode, keep_bytecode
 
 COMMANDS = {
     "serve": "serve the OpenAI API from an engine.json, or from a model folder on this machine",
@@ -36,21 +36,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     bound_spinning(os.environ)
     keep_bytecode()
-    match chosen.command:
+    try:
+        return _run(chosen.command, chosen.arguments)
+    except Exception as error:
+        forget_bytecode(error)
+        raise
+
+
+def _run(command: str, arguments: Sequence[str]) -> int:
+    match command:
         case "serve":
-            return _serve(chosen.arguments)
+            return _serve(arguments)
         case "generate":
             from graphpod_runtime.commands.generate import main as generate
 
-            return generate(chosen.arguments)
+            return generate(arguments)
         case "bench":
             from graphpod_runtime.bench.command import main as bench
 
-            return bench(chosen.arguments)
+            return bench(arguments)
         case _:
             from graphpod_runtime.convert.command import main as convert
 
-            return convert(chosen.arguments)
+            return convert(arguments)
 
 
 def _serve(arguments: Sequence[str]) -> int:

@@ -43,7 +43,8 @@ class Toy:
             self.cache.keys.flatten(1, 2)[:, inputs.slots[-1] + 1] = 5.0
         if fault == "key of an earlier row":
             self.cache.values.flatten(1, 2)[-1, inputs.slots[0]] += 1e-3
-        self.buffer[: inputs.count] = self._rows(inputs, size)
+        written = SIZES[SIZES.index(size) - 1] if fault == "stale last rows" else inputs.count
+        self.buffer[:written] = self._rows(inputs, size)[:written]
         if fault == "a bit":
             self.buffer[inputs.count - 1, 1] += 1e-3
         return (self.buffer[: inputs.count],)
@@ -51,7 +52,8 @@ class Toy:
     def uncaptured(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
         self.uncaptured_sizes.append(size)
         self._write(inputs, inputs.count)
-        return (self._rows(inputs, size),)
+        self.buffer[: inputs.count] = self._rows(inputs, size)
+        return (self.buffer[: inputs.count],)
 
     def eager(self, inputs: Inputs, size: int) -> tuple[Tensor, ...]:
         # What padding does: the allowance of the comparison with plain eager is four times as much.
@@ -132,6 +134,16 @@ def test_a_fault_of_one_size_is_found(fault: str, message: str, wrong: int, roun
 
     with pytest.raises(SelfCheckFailed, match=f"size {wrong} with .*{message}"):
         _checked(subject)
+
+
+@pytest.mark.parametrize("context", [64, 10])
+@pytest.mark.parametrize("wrong", [16, 32, 40])
+def test_rows_that_a_reference_left_are_not_those_that_a_replay_should_have_written(wrong: int, context: int) -> None:
+    """A graph that computes as many rows as the next smaller one finds a reference's in the others."""
+    subject = Toy(_cache(), "stale last rows", wrong)
+
+    with pytest.raises(SelfCheckFailed, match=f"size {wrong} with .*differ from the uncaptured code"):
+        _checked(subject, context)
 
 
 def test_what_a_replay_writes_over_a_reference_is_no_fault_that_it_hides() -> None:

@@ -2,7 +2,9 @@
 
 import contextlib
 import importlib.util
+import logging
 import os
+import shutil
 import stat
 import sys
 from collections.abc import MutableMapping
@@ -10,6 +12,11 @@ from pathlib import Path
 
 FOLDER = Path("graphpod", "bytecode")
 """Under the user's caches."""
+ROOM = 256 << 20
+"""Bytes that a file system must have free, several times what an engine imports. When a disk is full, Python 3.11 keeps
+what it could write of a file, and every later import of that fails."""
+
+logger = logging.getLogger("graphpod.compiled")
 
 
 def keep_bytecode(library: str = "torch", environment: MutableMapping[str, str] = os.environ) -> None:
@@ -21,15 +28,46 @@ def keep_bytecode(library: str = "torch", environment: MutableMapping[str, str] 
     found = importlib.util.find_spec(library)
     if found is None or found.origin is None or sys.pycache_prefix is not None:
         return
-    if Path(importlib.util.cache_from_source(found.origin)).exists():
-        return
     with contextlib.suppress(OSError, RuntimeError):  # there is no such folder, or no home
-        folder = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / FOLDER
+        if Path(importlib.util.cache_from_source(found.origin)).exists():
+            return
+        caches = Path(environment.get("XDG_CACHE_HOME", ""))
+        folder = (caches if caches.is_absolute() else Path.home() / ".cache") / FOLDER
+        if not _only_ours_above(folder):
+            return
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
         # It is code that this process runs: no other user may have written it.
         others = stat.S_IMODE(status.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
-        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not others:
+        ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not others
+        if ours and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= ROOM:
             sys.pycache_prefix, sys.dont_write_bytecode = str(folder), False
             environment["PYTHONPYCACHEPREFIX"] = str(folder)
             environment.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def forget_bytecode(error: BaseException) -> None:
+    """Removes the bytecode that is kept if `error` is that Python could not read a file of it, which would end each
+    start: the next one makes it again."""
+    prefix, last = sys.pycache_prefix, error.__traceback__
+    if prefix is None or Path(prefix).parts[-2:] != FOLDER.parts or last is None:
+        return
+    while last.tb_next is not None:
+        last = last.tb_next
+    if last.tb_frame.f_code.co_name == "_compile_bytecode":  # importlib's
+        shutil.rmtree(prefix, ignore_errors=True)
+        logger.warning("removed %s, of which a file cannot be read; the next start makes it again", prefix)
+
+
+def _only_ours_above(folder: Path) -> bool:
+    """Whether no user but this one and root can put another folder in the place of `folder`: all that lies above it is
+    theirs, and others write there, if at all, only what they alone can rename. A group that this user's files have may:
+    it could change all of them. What does not exist yet is not made in another user's home."""
+    there = [path for path in folder.parents if path.exists()]
+    for path in {*there, there[0].resolve(), *there[0].resolve().parents}:
+        status = path.stat()
+        groups = 0 if status.st_gid == os.getegid() else stat.S_IWGRP
+        others = status.st_mode & (groups | stat.S_IWOTH)
+        if status.st_uid not in (os.geteuid(), 0) or (others and not status.st_mode & stat.S_ISVTX):
+            return False
+    return True

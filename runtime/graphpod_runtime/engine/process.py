@@ -24,6 +24,7 @@ from graphpod_policy import Device, EngineConfig, ExitCode, config_hash
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.group_key import GROUP_KEY
 from graphpod_runtime.base.leader import LEADER, Leader
+from graphpod_runtime.compiled.bytecode import forget_bytecode
 from graphpod_runtime.engine import before_torch
 from graphpod_runtime.engine.loop import AWAKE_SECONDS, Loop, Runner
 from graphpod_runtime.engine.pulse import Pulse
@@ -75,6 +76,7 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
         return failure.code
     except Exception as error:
         log.exception("the engine cannot go on")
+        forget_bytecode(error)
         fatal = Fatal(ExitCode.EngineDied.name, f"{type(error).__name__}: {error}", ExitCode.EngineDied)
         if others is not None:
             fatal = others.cause() or fatal

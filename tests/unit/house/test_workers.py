@@ -1,6 +1,8 @@
 """Workers on a small project of their own: it reports what one process would, whatever becomes of a worker."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 import warnings
@@ -104,6 +106,39 @@ def test_so_many_workers_are_on_clusters_and_no_more_while_other_tests_wait() ->
     assert shared._next() == [CLUSTERS + 1, CLUSTERS + 2]
     assert shared._next() == [CLUSTERS], "nothing else waits"
     assert shared._next() == []
+
+
+TESTS_PASS = "true"
+TESTS_WAIT = "touch began; exec sleep 300"
+LINT_FAILS = "until [ -e began ]; do sleep 0.01; done; exit 1"
+
+
+@pytest.mark.parametrize(
+    ("lint", "tests", "ignoring", "wanted"),
+    [
+        ("true", TESTS_PASS, False, 0),
+        ("true", "exit 5", False, 5),
+        ("exit 1", TESTS_PASS, True, 1),
+        (LINT_FAILS, TESTS_WAIT, False, 130),
+    ],
+)
+def test_make_test_fails_where_lint_or_a_test_does_and_lint_interrupts_the_tests(
+    lint: str, tests: str, ignoring: bool, wanted: int, tmp_path: Path
+) -> None:
+    """Also of a script that keeps interrupts from what it starts."""
+    stubs = {"lint": f"[ $1 != lint ] || {{ {lint}; }}", "tests": tests}
+    for name, text in stubs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\ncd {tmp_path}\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        ["make", "-o", "tools", "test", f"MAKE={tmp_path / 'lint'}", f"RUN={tmp_path / 'tests'}"],
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignoring else signal.SIG_DFL),
+    )  # fmt: skip
+    assert re.findall(r"Error (\d+)", done.stderr) == ([str(wanted)] if wanted else []), done.stderr
+    assert (done.returncode != 0) == bool(wanted)
+    assert ("lint failed: the tests end" in done.stdout) == (lint != "true")
 
 
 def test_a_warning_of_another_process_reads_as_its_own() -> None:

@@ -5,10 +5,12 @@ of a large scene has in it what it makes of each smaller scene of the same book,
 the number of rows. Mostly they do not. Where all bits are equal, results and KV pages, the graph has computed what the
 captured code does, and that need not run again at the graph's own size. Where one is not, it runs there, as before.
 
-There are two books, one for every other size: what a replay finds in a buffer that it should have written is then of
-other tokens, the last replay's. Each book's reference is the run of the largest size that has it, which is compared
-with that size's own replay, too. It keeps its pages in the KV cache; a cache that has no room for them has no
-references.
+What a replay finds in a buffer that it should have written is of other tokens. The last replay's are of the other one
+of two books, one for every other size. A reference leaves its rows in the same buffers; it runs with its first sequence
+behind the others, so none of its rows is where a replay has it.
+
+Each book's reference is the run of the largest size that has it, which is compared with that size's own replay, too.
+It keeps its pages in the KV cache; a cache that has no room for them has no references.
 """
 
 from collections.abc import Sequence
@@ -38,7 +40,7 @@ class Uncaptured(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What the captured code has made of `scene`, whose pages hold what it wrote."""
+    """What the captured code has made of `scene`, which is turned and whose pages hold what it wrote."""
 
     scene: Scene
     results: tuple[Tensor, ...]
@@ -52,10 +54,11 @@ class Reference:
 
     def rows_of(self, chunks: Sequence[Chunk], result: Tensor) -> Tensor:
         """What `result` has for `chunks`."""
-        parts, first = [], 0
-        for chunk, whole in zip(chunks, self.scene.chunks, strict=False):
+        own, rows = self.scene.chunks, self.scene.inputs.count
+        parts, first = [], rows - (own[0].end - own[0].start)
+        for chunk, whole in zip(chunks, own, strict=False):
             parts.append(result[first : first + chunk.end - chunk.start])
-            first += whole.end - whole.start
+            first = (first + whole.end - whole.start) % rows
         return torch.cat(parts)
 
 
@@ -79,7 +82,7 @@ class References:
             return cls()
         references = {}
         for book, one in enumerate(own[: -1 - BOOKS : -1]):
-            scene = scenes.of(one.count, book, behind=(1 + book) * room)
+            scene = scenes.of(one.count, book, behind=(1 + book) * room, turned=True)
             scene.reset()
             references[book] = Reference(scene, copies(subject.uncaptured(scene.inputs, one.size)))
         books = {one.size: at % BOOKS for at, one in enumerate(reversed(own))}

@@ -33,15 +33,16 @@ class Scenes:
     long_row: int
     trees: bool
 
-    def of(self, count: int, book: int | None = None, behind: int = 0) -> "Scene":
+    def of(self, count: int, book: int | None = None, behind: int = 0, turned: bool = False) -> "Scene":
         """`count` rows (fewer when the cache is small), of a `book` or of sequences that no other scene has, on pages
-        `behind` so many others."""
+        `behind` so many others. `turned`: the rows of the first sequence are behind all others."""
         generator = torch.Generator().manual_seed(SEED + count)
         allocator = PageAllocator(self.cache.pages)
         allocator.take(behind)
         if self.phase is Phase.Prefill:
             batch = self._prefill(count, allocator, generator, book)
-            return Scene(inputs_of(batch, self.cache.page_size, self.cache.device), self.cache, count, batch, book)
+            rows = PrefillBatch((*batch.chunks[1:], *batch.chunks[:1])) if turned else batch
+            return Scene(inputs_of(rows, self.cache.page_size, self.cache.device), self.cache, count, batch, book)
         inputs = inputs_of(self._decode(count, allocator, generator), self.cache.page_size, self.cache.device)
         if self.trees:
             # A row sees itself.
@@ -100,7 +101,7 @@ class Scene:
         batch: PrefillBatch | None = None,
         book: int | None = None,
     ) -> None:
-        """`batch` is what `inputs` are of."""
+        """`batch` is what `inputs` are of, maybe turned."""
         self.inputs = inputs
         self.book = book
         self.chunks = () if batch is None else batch.chunks

@@ -17,7 +17,7 @@ from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.base.group_key import GROUP_KEY
 from graphpod_runtime.base.leader import Leader
-from graphpod_runtime.compiled.bytecode import keep_bytecode
+from graphpod_runtime.compiled.bytecode import forget_bytecode, keep_bytecode
 from graphpod_runtime.engine.pulse import Pulse
 from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords, Order
@@ -65,6 +65,7 @@ def run(config: EngineConfig, meeting: Meeting, rank: int, make_ready: MakeReady
         return _ends(meeting, LastWords(rank, fatal, witness=isinstance(failure, RankFailed)))
     except Exception as error:
         log.exception("rank %d cannot go on", rank)
+        forget_bytecode(error)
         message = f"{type(error).__name__}: {error}"
         fatal = Fatal(ExitCode.EngineDied.name, message, ExitCode.EngineDied)
         return _ends(meeting, LastWords(rank, fatal, witness=True))

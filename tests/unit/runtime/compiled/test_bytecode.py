@@ -2,13 +2,15 @@
 
 import importlib.util
 import os
+import resource
+import shutil
 import stat
 import sys
 from pathlib import Path
 
 import pytest
 
-from graphpod_runtime.compiled.bytecode import FOLDER, keep_bytecode
+from graphpod_runtime.compiled.bytecode import FOLDER, ROOM, forget_bytecode, keep_bytecode
 
 LIBRARY = "a_library_for_this_test"
 
@@ -84,6 +86,69 @@ def test_a_link_is_not_used(library: Path, tmp_path: Path) -> None:
     _asked(tmp_path)
 
     assert sys.pycache_prefix is None
+
+
+@pytest.mark.parametrize("above", ["caches", "caches/graphpod"])
+@pytest.mark.parametrize("through_a_link", [False, True])
+def test_a_folder_that_others_can_replace_is_not_used(
+    library: Path, tmp_path: Path, above: str, through_a_link: bool
+) -> None:
+    real = tmp_path / "elsewhere" if through_a_link else tmp_path / "caches"
+    (real / FOLDER).mkdir(parents=True)
+    (real / FOLDER).chmod(0o700)
+    if through_a_link:
+        (tmp_path / "caches").symlink_to(real)
+    (tmp_path / above).chmod(0o777)
+
+    _asked(tmp_path)
+
+    assert sys.pycache_prefix is None
+
+
+def test_a_relative_folder_of_caches_is_none(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "home").mkdir()
+
+    keep_bytecode(LIBRARY, {"XDG_CACHE_HOME": "caches"})
+
+    assert sys.pycache_prefix == str(tmp_path / "home" / ".cache" / FOLDER)
+
+
+def test_a_disk_that_is_nearly_full_gets_nothing(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=ROOM - 1))
+
+    _asked(tmp_path)
+
+    assert sys.pycache_prefix is None
+
+
+def test_bytecode_that_was_written_in_part_is_removed_with_the_start_that_meets_it(
+    library: Path, tmp_path: Path
+) -> None:
+    library.write_text("".join(f"def f{number}(): return {number}\n" for number in range(100)))
+    _asked(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))  # a full disk ends a write as this does
+    try:
+        importlib.import_module(LIBRARY)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    (kept,) = (tmp_path / "caches" / FOLDER).rglob("__init__*.pyc")
+    kept.write_bytes(kept.read_bytes()[:1024])  # later versions of Python keep none
+    del sys.modules[LIBRARY]
+    forget_bytecode(RuntimeError("of something else"))
+    assert kept.exists()
+
+    with pytest.raises(EOFError) as failed:
+        importlib.import_module(LIBRARY)
+    forget_bytecode(failed.value)
+
+    assert not (tmp_path / "caches" / FOLDER).exists()
+    importlib.import_module(LIBRARY)
 
 
 def test_without_a_place_python_compiles_as_before(library: Path, tmp_path: Path) -> None:
