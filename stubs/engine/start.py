@@ -217,7 +217,7 @@ class _Start:
                 raise _Ended(137, "out of memory", one.seconds)
             case Kind.Stuck if (ranks := _ranks(self.config)) > 1:
                 silent = one.seconds or SILENT_SECONDS
-                what = f"rank 1 of {ranks} stands still at {self.state}: no beat of its heart for {silent:.0f} s"
+                what = f"rank 1 of {ranks} stands still at {self.state}: no heartbeat for {silent:.0f} s"
                 raise _Ended(32, what, silent)
             case Kind.Stuck:
                 limit = one.seconds or STUCK_SECONDS

@@ -65,4 +65,4 @@ class Watchdog:
             return None
         if self._heard[0] == IMPORT and seconds <= self.limits[IMPORT]:
             return None  # a library that is loaded holds the interpreter, for long on a throttled CPU
-        return f"rank 0 of {self._ranks} stands still at {self._heard[0]}: no beat of its heart for {seconds:.0f} s"
+        return f"rank 0 of {self._ranks} stands still at {self._heard[0]}: no heartbeat for {seconds:.0f} s"

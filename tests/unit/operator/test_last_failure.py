@@ -161,7 +161,7 @@ TABLE: dict[str, tuple[Observed, Reason]] = {
         Reason.RankDied,
     ),
     "rank: stuck": (
-        ended(32, "RankStuck: rank 1 of 2 stands still at Ready: no beat of its heart for 20 s"),
+        ended(32, "RankStuck: rank 1 of 2 stands still at Ready: no heartbeat for 20 s"),
         Reason.RankStuck,
     ),
     "rank: no GPU": (

@@ -54,7 +54,7 @@ ROWS = {
     ),
     "PodSecurityRefused": stalls(
         _W, _F, "the namespace's pod-security level does not admit the pods", "a pod is created",
-        "remove what it names from spec.podTemplate; without that the pods pass `restricted`",
+        "remove what it names from spec.podTemplate; graphpod's own settings pass `restricted`",
     ),
     "AdmissionRefused": warns(
         _W, _F, "an admission webhook of the cluster refuses the pods", "a pod is created",

@@ -216,7 +216,7 @@ class Others:
                 return self._died(rank, how, crashed=-code in CRASHES)
             limit = self._import_seconds if self._stages[rank] == IMPORT else SILENT_SECONDS
             if (silent := time.monotonic() - self._heard[rank]) > limit and code is None:
-                what = f"stands still at {self._stages[rank]}: no beat of its heart for {silent:.0f} s"
+                what = f"stands still at {self._stages[rank]}: no heartbeat for {silent:.0f} s"
                 return Fatal(ExitCode.RankStuck.name, self._said(rank, what), ExitCode.RankStuck)
         return None
 

@@ -34,7 +34,7 @@ def test_the_first_of_several_ranks_is_named_where_its_heart_is_silent(tmp_path:
         watchdog.heard(Heartbeat(clock.now, "Ready"))
     clock.now += SILENT_SECONDS + 1
     assert (alone.mute(), alone.stuck()) == (None, None)
-    assert first.mute() == first.stuck() == "rank 0 of 2 stands still at Ready: no beat of its heart for 21 s"
+    assert first.mute() == first.stuck() == "rank 0 of 2 stands still at Ready: no heartbeat for 21 s"
 
 
 def test_a_rank_that_imports_has_the_limit_of_that_stage(tmp_path: Path, clock: Clock) -> None:
@@ -45,7 +45,7 @@ def test_a_rank_that_imports_has_the_limit_of_that_stage(tmp_path: Path, clock: 
     assert first.limits["Import"] > SILENT_SECONDS
     assert (first.mute(), first.stuck()) == (None, None)
     clock.now += 1
-    assert (first.mute() or "").startswith("rank 0 of 2 stands still at Import: no beat of its heart for")
+    assert (first.mute() or "").startswith("rank 0 of 2 stands still at Import: no heartbeat for")
 
 
 async def test_a_held_loop_fails_the_liveness_probe_until_it_turns_again(tmp_path: Path, clock: Clock) -> None:

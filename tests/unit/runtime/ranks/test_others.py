@@ -87,7 +87,7 @@ def test_a_rank_that_imports_is_not_taken_for_one_that_stands_still(
     trouble = others.cause()
     others.close()
     assert trouble is not None
-    assert trouble.message.startswith("rank 3 of 4 stands still at Loading: no beat of its heart for")
+    assert trouble.message.startswith("rank 3 of 4 stands still at Loading: no heartbeat for")
 
 
 def test_all_are_ended_before_one_is_waited_for_and_none_for_ever(llama_folder: Path, tmp_path: Path) -> None:

@@ -214,7 +214,9 @@ def test_a_stage_that_ends_or_stands_still_ends_the_engine(
     found = ranks.answer(asked, GREEDY, sent=sent, to=to, at=at, silent_seconds=silent)
     where = rf"Rank\w+: rank {to} of 3 \(stage {to} of 3\)"
     how = (
-        r"has ended at [\w, ]+: signal SIGKILL" if sent is signal.SIGKILL else r"stands still at [\w, ]+: no beat of .*"
+        r"has ended at [\w, ]+: signal SIGKILL"
+        if sent is signal.SIGKILL
+        else r"stands still at [\w, ]+: no heartbeat .*"
     )
     assert re.fullmatch(rf"{where} {how}(; it waited for .*)?", found.failure), found
     assert found.left == 0

@@ -143,7 +143,7 @@ def test_a_rank_that_fails_before_its_captures_ends_the_engine_instead_of_leavin
                 (signal.SIGKILL, r"RankDied: rank 1 of 2 has ended at (\w+)(?:, [\w ]+)?: signal SIGKILL"),
                 (
                     signal.SIGSTOP,
-                    r"RankStuck: rank 1 of 2 stands still at (\w+)(?:, [\w ]+)?: no beat of its heart for \d+ s",
+                    r"RankStuck: rank 1 of 2 stands still at (\w+)(?:, [\w ]+)?: no heartbeat for \d+ s",
                 ),
             )
             for at in ("capture", "decode")
