@@ -65,6 +65,8 @@ ALL = AllowLists()
 """No list restricts anything."""
 SLOW_SECONDS = 1800
 """An estimate of a start above this is a warning."""
+LONGEST_SECONDS = 168 * 3600
+"""What spec.engine.startTimeout may be."""
 
 
 class Verdict(StrEnum):
@@ -126,15 +128,23 @@ class Explanation:
     @property
     def slow(self) -> str | None:
         """That a start takes long, or longer than the kubelet waits, with the next step; None: it does not."""
-        seconds, limit = self.final.budget.start_seconds, self.start_limit
+        budget, limit = self.final.budget, self.start_limit
+        seconds, graphs = budget.start_seconds, 2 * budget.capture_seconds + budget.check_seconds
         if seconds <= min(SLOW_SECONDS, limit):
             return None
-        most = f"Ready may take up to {duration(seconds)}"
-        fewer = "list fewer and smaller sizes in spec.graph.sizes.prefill, or set spec.graph.prefill to Disabled"
-        if seconds <= limit:
-            return f"{most}: {fewer}"
-        asked = f"set spec.engine.startTimeout to {math.ceil(seconds / 60)}m"
-        return f"{most}, and the kubelet ends a start after {duration(limit)}: {asked}, or {fewer}"
+        most, steps = f"Ready may take up to {duration(seconds)}", []
+        if seconds > limit:
+            most = f"{most}, and the kubelet ends a start after {duration(limit)}"
+            if seconds <= LONGEST_SECONDS:
+                steps.append(f"set spec.engine.startTimeout to {math.ceil(seconds / 60)}m")
+        captured = [phase for phase in Phase if self.final.phases[phase].planned is not Policy.Disabled]
+        if 2 * graphs < seconds or not captured:
+            most = f"{most}; most of that is the load of the weights"
+        else:
+            phase = captured[0]
+            fewer = f"list fewer and smaller sizes in spec.graph.sizes.{phase}"
+            steps.append(f"{fewer}, or set spec.graph.{phase} to Disabled")
+        return f"{most}: {', or '.join(steps)}" if steps else most
 
     @property
     def verdict(self) -> Verdict:

@@ -38,7 +38,7 @@ from graphpod_operator.render.pinned_rendering import Rendering, canonical, made
 from graphpod_operator.render.pod_monitor import pod_monitor
 from graphpod_operator.render.service import service
 from graphpod_operator.render.service_account import service_account
-from graphpod_operator.render.source_hosts_map import source_hosts_map
+from graphpod_operator.render.source_hosts_map import source_hosts_map, streams
 from graphpod_operator.render.workload.body import kind_of, workload, workload_body
 from graphpod_operator.schema.validation_errors import field_path, mistakes
 from graphpod_policy import Features, GraphRequest, NodeFacts, Phase, Plan, can_start, resolve
@@ -244,7 +244,7 @@ def _desired(
         children=(
             DesiredChild.of(Resource.ServiceAccount, service_account(owner)),
             DesiredChild.of(Resource.ConfigMap, config_map(owner, file)),
-            *((DesiredChild.of(Resource.ConfigMap, source_hosts_map(owner)),) if owner.spec.model.stream else ()),
+            *((DesiredChild.of(Resource.ConfigMap, source_hosts_map(owner)),) if streams(rendering.workload) else ()),
             DesiredChild.of(Resource.Service, service(owner)),
             *_memories(owner, pinned, rendering, kept),
             *(budget if scaling.fewest(owner.spec) >= FLOOR else ()),

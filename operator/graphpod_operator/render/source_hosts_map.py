@@ -12,7 +12,13 @@ from pathlib import PurePosixPath
 from graphpod_operator.api.names import source_hosts_name
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.render.owner import Body, Owner
+from graphpod_operator.render.pod.weights import HOSTS_VOLUME
 from graphpod_policy import STREAM_HOSTS
+
+
+def streams(pinned: Body) -> bool:
+    """Whether the pods of a rendering mount it. The spec may want a download already, while these still run."""
+    return any(volume["name"] == HOSTS_VOLUME for volume in pinned["template"]["spec"].get("volumes", ()))
 
 
 def source_hosts_map(owner: Owner) -> Body:

@@ -97,13 +97,13 @@ def find_reload(wanted: Wish, pods: Sequence[PodWeights], asked: int, settled: b
     named = f"the weights of {wanted.revision[:64]!r}"
     if len(done) == len(pods) == asked:
         return Finding(Reason.Reloaded, f"{asked} of {asked} pods serve {named}")
-    if wanted.paused and _stands(pods):
-        return Finding(Reason.Loaded, f"{len(done)} of {asked} pods serve {named}, and {HELD}")
     for one in pods:
         why = one.problem if one.refused == wanted.revision else seen.unsent.get(one.uid)
         if why and one not in done:
             count = f"; {len(done)} of {asked} pods serve {named}, the others the earlier ones" if done else ""
             return Finding(Reason.ReloadRefused, f"pod {one.name}: {_without_name(why, one)}{count}")
+    if wanted.paused and _stands(pods):
+        return Finding(Reason.Loaded, f"{len(done)} of {asked} pods serve {named}, and {HELD}")
     if wanted.sleeps:
         return Finding(Reason.ReloadPending, f"the pods sleep, and get {named} once they are awake")
     if not settled or len(pods) < asked:

@@ -10,10 +10,16 @@ LEAST, MOST = 16, 256
 """Characters of a key."""
 
 
+class KeyInvalid(ValueError):
+    """A key that is none; its words do not show it."""
+
+
 def checked(key: str) -> str:
-    """The key; empty for none. ValueError for one that is too short to be a secret, or too long."""
+    """The key; empty for none. KeyInvalid for one that is too short to be a secret, too long, or no text."""
     if key and not LEAST <= len(key) <= MOST:
-        raise ValueError(f"{GROUP_KEY} has {len(key)} characters; set {LEAST} to {MOST}")
+        raise KeyInvalid(f"{GROUP_KEY} has {len(key)} characters; set {LEAST} to {MOST}")
+    if any("\ud800" <= one <= "\udfff" for one in key):
+        raise KeyInvalid(f"{GROUP_KEY} is not UTF-8; set {LEAST} to {MOST} characters of ASCII")
     return key
 
 

@@ -20,8 +20,8 @@ class Leader:
 
     @classmethod
     def parse(cls, text: str, ports: int = 1, key: str = "") -> "Leader":
-        """HOST:PORT, an IPv6 address in brackets. ValueError for anything else, where there are no `ports` from its own
-        on, and for a `key` that is none."""
+        """HOST:PORT, an IPv6 address in brackets. ValueError for anything else, and where there are no `ports` from its
+        own on; KeyInvalid for a `key` that is none."""
         host, _, port = text.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) <= MOST_PORT:
             raise ValueError(f"{text!r} is not HOST:PORT")

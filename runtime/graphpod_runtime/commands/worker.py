@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from graphpod_policy import ConfigError, EngineConfig, ExitCode
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.base.group_key import GROUP_KEY
+from graphpod_runtime.base.group_key import GROUP_KEY, KeyInvalid
 from graphpod_runtime.base.leader import LEADER, Leader
 from graphpod_runtime.engine.ranks.meeting import ports_of
 from graphpod_runtime.engine.ranks.worker import work
@@ -43,6 +43,8 @@ def _ending(path: Path, node: int) -> Ending:
         )
     except (OSError, ConfigError) as error:
         return Ending(ExitCode.ConfigInvalid, f"{path}: {error}")
+    except KeyInvalid as error:
+        return Ending(ExitCode.SettingInvalid, str(error))
     except ValueError as error:
         return Ending(ExitCode.SettingInvalid, f"--node-index {node} needs --leader HOST:PORT: {error}")
     nodes = config.features.nodes

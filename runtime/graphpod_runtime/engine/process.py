@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from graphpod_policy import Device, EngineConfig, ExitCode, config_hash
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.base.group_key import GROUP_KEY
+from graphpod_runtime.base.group_key import GROUP_KEY, KeyInvalid
 from graphpod_runtime.base.leader import LEADER, Leader
 from graphpod_runtime.compiled.bytecode import forget_bytecode
 from graphpod_runtime.engine import before_torch
@@ -141,6 +141,8 @@ def _roster(config: EngineConfig, pulse: Pulse) -> Roster | None:
             os.environ.get(LEADER, ""), ports_of(config.features.ranks), os.environ.get(GROUP_KEY, "")
         )
         roster = Roster(leader, nodes, config.features.ranks, config_hash(config.canonical()))
+    except KeyInvalid as error:
+        raise StartFailure(ExitCode.SettingInvalid, str(error)) from error
     except ValueError as error:
         what = f"an engine of {nodes} machines needs the address of the leader's: {error}; set --leader HOST:PORT"
         raise StartFailure(ExitCode.SettingInvalid, what) from error

@@ -242,6 +242,9 @@ class Residence(msgspec.Struct, frozen=True, tag=True):
 
 Event = Tokens | Finished | Warmup | CounterSnapshot | Heartbeat | Fatal | Residence
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for bytes of a stranger: a text that is not UTF-8 is no DecodeError."""
+
 _encoder = msgspec.msgpack.Encoder()
 _commands = msgspec.msgpack.Decoder(list[Command])
 _events = msgspec.msgpack.Decoder(list[Event])

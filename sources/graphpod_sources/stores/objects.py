@@ -75,7 +75,7 @@ OWN: Mapping[Scheme, tuple[tuple[str, ...], tuple[str, ...], re.Pattern[str]]] =
 Azure is a host: where a variable names it, the Secret has to say so.
 """
 LOGINS: Mapping[Scheme, tuple[str, ...]] = {
-    Scheme.S3: ("AWS_ENDPOINT_URL_STS", "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
+    Scheme.S3: ("AWS_ENDPOINT_URL_STS", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_METADATA_ENDPOINT"),
     Scheme.Google: (),
     Scheme.Azure: ("AZURE_AUTHORITY_HOST", "IDENTITY_ENDPOINT", "AZURE_MSI_ENDPOINT"),
 }
@@ -274,7 +274,9 @@ def _logins(scheme: Scheme, credentials: Credentials, endpoint: str) -> Iterator
             yield f"https://sts.{_region(credentials)}.amazonaws.com"
             yield "http://169.254.170.2"
         case Scheme.Google:
-            yield from ("https://oauth2.googleapis.com", "http://metadata.google.internal")
+            # a user's own login, and what its library asks about it
+            yield from ("https://accounts.google.com", "https://oauth2.googleapis.com")
+            yield f"http://{credentials.get('GCE_METADATA_HOST') or 'metadata.google.internal'}"
         case Scheme.Azure:
             yield "https://login.microsoftonline.com"
     yield from (url for name in LOGINS[scheme] if (url := credentials.get(name)))

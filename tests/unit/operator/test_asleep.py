@@ -382,6 +382,9 @@ async def test_weights_that_a_pod_refuses_end_the_reload_and_the_pods_serve_on()
     assert "pod a: /model: 3 of 120 tensors are missing" in world.message("Ready")
     assert world.condition("Available") == ("True", "Serving")
     assert len(world.told("ReloadRefused")) == 1
+    await world.annotate(paused="true")
+    assert world.condition("ModelAvailable") == ("False", "ReloadRefused"), "a pause hides no refusal"
+    await world.annotate(paused=None)
     world.engines.problems.clear()
     await world.annotate(reload="v3")
     await world.settle(40.0)

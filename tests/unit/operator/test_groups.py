@@ -1,6 +1,7 @@
 """Services whose replicas run on several nodes: a group of pods is one replica, made by a LeaderWorkerSet."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.explain.diff import differences, lines
+from graphpod_operator.explain.live import _made
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.install.network_access import Access
 from graphpod_operator.kube.absent_kinds import not_served
@@ -101,6 +104,19 @@ def test_all_pods_of_a_services_groups_have_one_key_that_no_other_service_has() 
     assert len(one) == len(other) == 64
     assert "11-22" not in one
     assert "GRAPHPOD_GROUP_KEY" not in json.dumps(the(planned(**ONE), Resource.Deployment))
+
+
+def test_what_an_update_changes_names_the_variable_of_the_key_and_does_not_show_it() -> None:
+    """People copy it into tickets."""
+    found, earlier = planned(**TWO), planned(**TWO)
+    assert isinstance(found, Desired)
+    workload = json.loads(json.dumps(earlier.workload))
+    env = workload["template"]["spec"]["containers"][0]["env"]
+    (key,) = [one for one in env if one["name"] == "GRAPHPOD_GROUP_KEY"]
+    env.remove(key)
+    rows = list(differences("", _made(replace(earlier, workload=workload)), _made(found)))
+    assert [row.path for row in rows] == ["pod.containers.engine.env.GRAPHPOD_GROUP_KEY"]
+    assert key["value"] not in "\n".join(lines(rows))
 
 
 def test_requests_go_to_leaders_and_the_policy_and_the_budget_are_about_all_pods() -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from graphpod_sources.credentials import Credentials
 from graphpod_sources.problem import Problem, Reason
+from graphpod_sources.stores import objects as object_stores
 from graphpod_sources.stores.objects import Objects
-from graphpod_sources.uri import parse
+from graphpod_sources.uri import Scheme, parse
 from stubs import s3
 from stubs.faults.fault import Answer, Cut, Fault, Freeze, Turn
 from stubs.signature import Key
@@ -267,6 +268,39 @@ def test_a_redirect_within_the_endpoints_host_is_followed(folder: Path, root: Pa
         with WebStub(moved, s3.refusal).serving() as stub:
             assert fetched(stub, root).problem is None
     assert there(root / "model") == MODEL
+
+
+@pytest.mark.parametrize(
+    ("scheme", "given", "endpoint", "logins"),
+    [
+        (
+            Scheme.Google,
+            {"GOOGLE_APPLICATION_CREDENTIALS": "/account.json"},
+            "https://storage.googleapis.com",
+            {"https://accounts.google.com", "http://metadata.google.internal"},
+        ),
+        (
+            Scheme.Google,
+            {"GOOGLE_APPLICATION_CREDENTIALS": "/account.json", "GCE_METADATA_HOST": "metadata.example:8080"},
+            "https://storage.googleapis.com",
+            {"http://metadata.example:8080"},
+        ),
+        (
+            Scheme.S3,
+            {"AWS_WEB_IDENTITY_TOKEN_FILE": "/token", "AWS_REGION": "eu-west-1", "AWS_METADATA_ENDPOINT": "http://[fd00:ec2::254]"},
+            "https://s3.eu-west-1.amazonaws.com",
+            {"https://sts.eu-west-1.amazonaws.com", "http://[fd00:ec2::254]"},
+        ),
+    ],
+)  # fmt: skip
+def test_the_guard_lets_the_library_log_in_where_it_does(
+    scheme: Scheme, given: dict[str, str], endpoint: str, logins: set[str]
+) -> None:
+    """The hosts are constants of the library, which has no setting for them: a user's login is at accounts.google.com,
+    whatever the account's file says."""
+    found = set(object_stores._logins(scheme, Credentials(given), endpoint))
+    assert found >= logins | {"http://169.254.169.254"}
+    assert not list(object_stores._logins(scheme, Credentials({}), endpoint))
 
 
 def test_behind_a_proxy_the_store_is_reached_through_it_and_no_redirect_is(

@@ -88,6 +88,10 @@ def _group(spec: Spec) -> tuple[str, ...]:
     return "--leader", f"$(LWS_LEADER_ADDRESS):{RANKS_PORT}", "--node-index", "$(LWS_WORKER_INDEX)"
 
 
+GROUP_KEY = "GRAPHPOD_GROUP_KEY"
+"""The variable of the key. Nothing that people copy into a ticket shows its value."""
+
+
 def group_key(uid: str) -> str:
     """The key of the pods of a service's groups, by the service's uid: a random number that is on no network, that all
     of them have for as long as the service exists, and that only who may read the namespace's objects knows.
@@ -107,7 +111,7 @@ def _environment(owner: Owner) -> list[Body]:
     if (threads := cpu_threads(spec)) is not None:
         values["OMP_NUM_THREADS"] = str(threads)
     if spec.parallelism.nodes > 1:
-        values["GRAPHPOD_GROUP_KEY"] = group_key(owner.uid)
+        values[GROUP_KEY] = group_key(owner.uid)
     ours = named + [{"name": name, "value": value} for name, value in values.items()]
     return ours + [additions.variable(variable) for variable in spec.pod_template.env]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from graphpod_runtime.engine.ranks.pass_answers import PassAnswer
-from graphpod_runtime.wire.messages import Fatal, Heartbeat, Pooling
+from graphpod_runtime.wire.messages import UNREADABLE, Fatal, Heartbeat, Pooling
 
 log = logging.getLogger("graphpod.engine")
 
@@ -152,6 +152,6 @@ def decode_notices(frames: Sequence[bytes]) -> list[Notice]:
     for frame in frames:
         try:
             found.append(_notices.decode(frame))
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             log.warning("what came by the port of notices is none: %s", error)
     return found

@@ -16,6 +16,7 @@ import msgspec
 from graphpod_runtime.base.group_key import GROUP_KEY, nonce, proof, proves
 from graphpod_runtime.base.leader import Leader
 from graphpod_runtime.engine.ranks.meeting import ranks_of
+from graphpod_runtime.wire.messages import UNREADABLE
 
 LINE_BYTES = 4096
 SAME = f"set {GROUP_KEY} to the same value on all machines"
@@ -232,7 +233,7 @@ class Roster:
                     self._follow(hello.node, line)
                 finally:
                     self._leaves(hello.node, address)
-            except (OSError, RecursionError, msgspec.DecodeError):
+            except (OSError, *UNREADABLE):
                 return  # a stranger, or a worker that comes again
             finally:
                 self._callers.release()
@@ -269,7 +270,7 @@ class Roster:
         while (said := line.heard()) is not None:
             try:
                 ended = msgspec.json.decode(said, type=Ended)
-            except msgspec.DecodeError:
+            except UNREADABLE:
                 break
             if ended.rank in own:
                 self.away[ended.rank].ends(ended.code)

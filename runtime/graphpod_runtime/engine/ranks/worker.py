@@ -17,7 +17,7 @@ from graphpod_runtime.base.leader import Leader
 from graphpod_runtime.engine.ranks.meeting import Meeting, ranks_of
 from graphpod_runtime.engine.ranks.others import LEAVE_SECONDS, Process, Start, started
 from graphpod_runtime.engine.ranks.roster import HELLO_SECONDS, SAME, Ended, Greeting, Hello, Line, Welcome
-from graphpod_runtime.wire.messages import Fatal
+from graphpod_runtime.wire.messages import UNREADABLE, Fatal
 
 log = logging.getLogger("graphpod.engine")
 
@@ -69,7 +69,7 @@ def joined(config: EngineConfig, leader: Leader, node: int) -> socket.socket:
                 connection.close()
                 raise
             return connection
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, *UNREADABLE) as error:
             if (now := time.monotonic()) - said >= SAID_SECONDS:
                 log.info("waiting for the leader's machine at %s: %s", leader, error)
                 said = now

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import graphpod_policy
 from graphpod_operator import cli
 from graphpod_operator.explain import explanation, manifest
 from graphpod_operator.explain import text as explain_text
-from graphpod_policy import resolve
+from graphpod_policy import Budget, resolve
 from tests.unit.operator.explain.plain import GPU, PLAIN, Explain
 from tests.unit.operator.objects import inference_service
 
@@ -328,6 +329,41 @@ def test_the_kernels_of_attention_are_named_or_why_there_are_none(
     attention = json.loads(told)["attention"]
     assert attention["kernels"] == kernels
     assert because in attention["because"]
+
+
+MINUTES = "Ready may take up to 40 min"
+LOADS = "; most of that is the load of the weights"
+
+
+@pytest.mark.parametrize(
+    ("extra", "budget", "said"),
+    [
+        ("", Budget(10, 2400), f"{MINUTES}{LOADS}"),
+        ("", Budget(1190, 2400), f"{MINUTES}: list fewer and smaller sizes in spec.graph.sizes.prefill"),
+        (
+            "  graph: {prefill: Disabled}\n",
+            Budget(1190, 2400),
+            f"{MINUTES}: list fewer and smaller sizes in spec.graph.sizes.decode, or set spec.graph.decode to Disabled",
+        ),
+        (
+            "  engine: {startTimeout: 30m}\n",
+            Budget(10, 2400),
+            f"{MINUTES}, and the kubelet ends a start after 30 min{LOADS}: set spec.engine.startTimeout to 40m",
+        ),
+        (
+            "  engine: {startTimeout: 30m}\n",
+            Budget(10, 700_000),
+            f"Ready may take up to 194.4 h, and the kubelet ends a start after 30 min{LOADS}",
+        ),
+    ],
+)
+def test_the_next_step_of_a_slow_start_is_one_that_helps(extra: str, budget: Budget, said: str) -> None:
+    """Fewer sizes shorten no load, a phase without graphs has none, and the field takes 168 h at most."""
+    (written,) = manifest.read("demo.yaml", (PLAIN + extra).encode())
+    found = explanation.explain(written)
+    slow = replace(found, there=replace(found.final, budget=budget)).slow
+    assert slow is not None
+    assert slow.startswith(said)
 
 
 def test_a_start_that_takes_hours_is_a_warning_in_the_verdict(run: Explain) -> None:

@@ -28,7 +28,9 @@ from graphpod_policy.start.not_streamed import not_streamed
 from graphpod_sources.credentials import SECRETS
 from graphpod_sources.stores.choice import DOCKER, TOKENS
 from graphpod_sources.stores.objects import OWN
-from tests.unit.operator.objects import IMAGES, inference_service
+from tests.unit.operator.downloads import downloading
+from tests.unit.operator.objects import IMAGES, NAMESPACE, inference_service
+from tests.unit.operator.world import World
 
 STREAM = {"uri": "s3://models/tiny", "stream": True, "secretRef": {"name": "bucket"}}
 ADMIN = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "graphpod-system"}}}
@@ -84,6 +86,21 @@ def test_other_services_have_neither() -> None:
     assert config(found).model.stream is None
     assert [one["name"] for one in pod(found)["volumes"]] == ["config", "model", "tmp", "shm"]
     assert b"stream" not in config(found).canonical()
+
+
+async def test_the_list_of_hosts_follows_the_chart_while_pods_still_stream_and_a_download_runs() -> None:
+    """What runs mounts it, whatever the spec wants by now; it changes, and comes back where somebody deletes it."""
+    world, place = World(), (Resource.ConfigMap, NAMESPACE, "demo-source-hosts")
+    await downloading(world, model=STREAM)
+    await world.reconcile()
+    assert world.cluster.objects[place]["data"] == {"hosts.json": '["*"]'}
+    del world.cluster.objects[place]
+    world.reconciler = world.make_reconciler(allowed=AllowLists(source_hosts=("*.amazonaws.com",)))
+    await world.relist()
+    await world.edit(model={"uri": "s3://models/tiny", "cache": {"claim": "shared"}})
+    await world.reconcile()
+    assert "model-credentials" in json.dumps(world.cluster.objects[Resource.Deployment, NAMESPACE, "demo"])
+    assert world.cluster.objects[place]["data"] == {"hosts.json": '["*.amazonaws.com"]'}
 
 
 @pytest.mark.parametrize("updates", ["Pinned", "Auto"])

@@ -15,6 +15,7 @@ import zmq
 
 from graphpod_policy import EngineConfig, ExitCode, Policy, config_hash
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.group_key import GROUP_KEY, KeyInvalid
 from graphpod_runtime.base.leader import LEADER, Leader
 from graphpod_runtime.cli import main
 from graphpod_runtime.commands import worker as worker_command
@@ -161,6 +162,7 @@ def test_a_roll_that_is_closed_leaves_its_port(roster: Roster) -> None:
         b'{"node": "1"}\n',
         b"\n",
         b'{"a": ' + b"[" * 2000 + b"\n",
+        b'{"node": 1, "config_hash": "\xff"}\n',
     ],
 )
 def test_a_stranger_is_shown_out(roster: Roster, said: bytes) -> None:
@@ -190,7 +192,8 @@ def test_what_a_stranger_sends_to_the_port_of_notices_is_passed_over(
     others = Others(two_machines, folder, roster=roster)
     with zmq.Context() as context, context.socket(zmq.PUSH) as stranger:
         stranger.connect(others.meeting.notices_of(1))
-        for frame in (b"", b"\xc1", b"\x91" * 4000, encode(LastWords(7, Fatal("EngineDied", "no rank", 1)))):
+        no_rank = encode(LastWords(7, Fatal("EngineDied", "no rank", 1)))
+        for frame in (b"", b"\xc1", b"\x91" * 4000, no_rank, no_rank.replace(b"no rank", b"no\xffrank")):
             stranger.send(frame)
         words = Fatal("EngineDied", "its own", 1)
         stranger.send(encode(LastWords(1, words)))
@@ -239,6 +242,12 @@ def test_a_proof_that_was_heard_on_the_way_is_worth_nothing_later() -> None:
 def test_a_key_that_is_none_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match=f"GRAPHPOD_GROUP_KEY has {len(key)} characters; set 16 to 256"):
         Leader.parse("host:1", key=key)
+
+
+def test_a_key_that_is_no_text_is_refused_and_not_shown() -> None:
+    with pytest.raises(KeyInvalid) as refused:
+        Leader.parse("host:1", key="the key of this \udcff group")
+    assert str(refused.value) == "GRAPHPOD_GROUP_KEY is not UTF-8; set 16 to 256 characters of ASCII"
 
 
 def test_a_stranger_without_the_key_forges_no_notice_and_gets_no_order(
@@ -378,6 +387,21 @@ def test_the_leaders_engine_says_what_is_wrong_before_it_waits_for_others(
     with pytest.raises(StartFailure, match=said) as refused:
         process._roster(engine, Pulse())
     assert refused.value.reason == reason
+
+
+def test_a_key_that_is_none_is_named_and_not_the_address(
+    two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LEADER, "127.0.0.1:1")
+    monkeypatch.setenv(GROUP_KEY, "short")
+    engine = config(two, Policy.Disabled, Policy.Disabled, pipeline=2, nodes=2)
+    said = "GRAPHPOD_GROUP_KEY has 5 characters; set 16 to 256"
+    with pytest.raises(StartFailure) as refused:
+        process._roster(engine, Pulse())
+    assert (refused.value.reason, refused.value.message) == ("SettingInvalid", said)
+    (path := tmp_path / "engine.json").write_bytes(engine.canonical())
+    ending = worker_command._ending(path, 1)
+    assert (ending.code, ending.message) == (ExitCode.SettingInvalid, said)
 
 
 def test_a_worker_that_nobody_has_let_in_ends_as_it_is_asked() -> None:
