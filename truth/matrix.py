@@ -42,7 +42,7 @@ from truth.ranks import divisible, refused_over_ranks, write_checkpoint
 from truth.scenarios import FAULTY_SIZE, SCENARIOS, Scenario
 from truth.schedule.choice import rivals
 from truth.schedule.counts import Counts
-from truth.schedule.recorded_schedule import Difference, RecordedSchedule, compare, distance
+from truth.schedule.recorded_schedule import Difference, RecordedSchedule, compare, distance, furthest_choice
 from truth.schedule.texts import compare_texts
 
 NEAR_TIE = 1e-3
@@ -142,14 +142,16 @@ class Matrix:
                 yield from _Row(self, subject, variant, folder, reference).cells()
 
     def _nudged(self, subject: Subject, folder: Path, reference: Reference) -> float:
-        """The most that a unit or two in the last place of every weight do to eager's log-probabilities."""
+        """The most that a unit or two in the last place of every weight do to eager's log-probabilities. Of a subject
+        whose activations are rounded to FP8, twice that or what they do to its choices: few rows see the worst."""
         record, worst = reference.of(self.scenarios[0]), 0.0
         for seed in range(1, 1 + (TIPPING_TRIES if subject.rounded_to_fp8 else 1)):
             runner = start_engine(subject, EAGER, self.device, folder, load=partial(models.nudged, seed=seed))
             recorded = self.scenarios[0].recorded(runner, LogprobRequest(answer=self.scenarios[0].rivals), record)
             self.scenarios[0].run(recorded)
-            worst = max(worst, compare(record, recorded, math.inf).worst)
-        return worst * (2 if subject.rounded_to_fp8 else 1)  # two tokens that compete may both move
+            found = compare(record, recorded, math.inf).worst
+            worst = max(worst, *([2 * found, furthest_choice(record, recorded)] if subject.rounded_to_fp8 else [found]))
+        return worst
 
     def _all(self, subject: Subject, variants: Iterable[Variant], outcome: Outcome, because: str) -> Iterator[Cell]:
         for variant in variants:

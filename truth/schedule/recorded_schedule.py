@@ -219,6 +219,18 @@ def compare(record: RecordedSchedule, other: RecordedSchedule, near: float) -> D
     return total
 
 
+def furthest_choice(record: RecordedSchedule, other: RecordedSchedule) -> float:
+    """How far behind the record's likeliest token that is which `other`, given the record, would have chosen; the most
+    of all rows. The record names every token."""
+    most = 0.0
+    for wanted, got in zip(record.passes, other.passes, strict=True):
+        for one, token in zip(wanted.yielded.answers, got.yielded.tokens, strict=True):
+            if one is not None:
+                scored = dict(one.top)
+                most = max(most, max(scored.values()) - scored[token])
+    return most
+
+
 def _apart(one: Pooled, other: Pooled | None) -> float:
     """The largest difference of an entry of two embeddings of length 1; infinite when one of them is no vector."""
     found = [None if pooled is None else pooled.vector() for pooled in (one, other)]
