@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,10 +77,11 @@ Azure is a host: where a variable names it, the Secret has to say so.
 """
 LOGINS: Mapping[Scheme, tuple[str, ...]] = {
     Scheme.S3: ("AWS_ENDPOINT_URL_STS", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_METADATA_ENDPOINT"),
-    Scheme.Google: (),
+    Scheme.Google: ("GCE_METADATA_HOST",),
     Scheme.Azure: ("AZURE_AUTHORITY_HOST", "IDENTITY_ENDPOINT", "AZURE_MSI_ENDPOINT"),
 }
-"""Variables that name where a role logs in."""
+"""Variables that name where a role logs in: URLs, and for Google HOST or HOST:PORT."""
+AWS_LOCAL = ip_network("fd00:ec2::/32")
 METADATA = "http://169.254.169.254"
 """Where clouds give a node, and some a pod, its role."""
 ROLES: Mapping[Scheme, tuple[tuple[str, ...], re.Pattern[str]]] = {
@@ -118,7 +120,7 @@ class Objects:
         keys, named, own = OWN[uri.scheme]
         if credentials.named(*named) not in credentials.secret:
             secret_hosts.check(credentials, keys, where, own)
-        self._host, self._guard = host, RedirectGuard((where, *_logins(uri.scheme, credentials, where)))
+        self._host, self._guard = host, RedirectGuard((where, *_logins(uri.scheme, credentials, where, allowed)))
         options: dict[str, Any] = {
             "client_options": {
                 **({"root_certificate": _certificates(authorities)} if authorities else {}),
@@ -264,22 +266,37 @@ def _role(credentials: Credentials, endpoint: str, scheme: Scheme) -> bool:
     return credentials.named(*names) is not None and secret_hosts.allows(credentials, endpoint, own)
 
 
-def _logins(scheme: Scheme, credentials: Credentials, endpoint: str) -> Iterator[str]:
-    """Where the library logs in by the pod's role; nothing where none is used."""
+def _logins(scheme: Scheme, credentials: Credentials, endpoint: str, allowed: AllowedHosts = ALL) -> Iterator[str]:
+    """Where the library logs in by the pod's role; nothing where none is used. The cloud's own hosts need no entry in
+    `allowed`; one that a variable names does. Raises `Problem` (HostNotAllowed).
+    """
     if not _role(credentials, endpoint, scheme):
         return
-    yield METADATA
     match scheme:
         case Scheme.S3:
-            yield f"https://sts.{_region(credentials)}.amazonaws.com"
-            yield "http://169.254.170.2"
+            own = [f"https://sts.{_region(credentials)}.amazonaws.com", "http://169.254.170.2"]
         case Scheme.Google:
             # a user's own login, and what its library asks about it
-            yield from ("https://accounts.google.com", "https://oauth2.googleapis.com")
-            yield f"http://{credentials.get('GCE_METADATA_HOST') or 'metadata.google.internal'}"
-        case Scheme.Azure:
-            yield "https://login.microsoftonline.com"
-    yield from (url for name in LOGINS[scheme] if (url := credentials.get(name)))
+            own = ["https://accounts.google.com", "https://oauth2.googleapis.com", "http://metadata.google.internal"]
+        case _:
+            own = ["https://login.microsoftonline.com"]
+    yield from (METADATA, *own)
+    hosts = {origin(url)[1] for url in own}
+    for url in filter(None, map(credentials.get, LOGINS[scheme])):
+        named = url if "://" in url else f"http://{url}"
+        _, host, port = origin(named)
+        if host.lower() not in hosts and not _is_of_the_node(host):
+            allowed.check(host, port)
+        yield named
+
+
+def _is_of_the_node(host: str) -> bool:
+    """Whether an address is one where a cloud, or an agent on the node, gives a pod its role."""
+    try:
+        address = ip_address(host.strip("[]"))
+    except ValueError:
+        return host.lower() == "localhost"
+    return address.is_loopback or address.is_link_local or address in AWS_LOCAL
 
 
 def _s3(bucket: str, credentials: Credentials, options: Mapping[str, Any]) -> S3Store:

@@ -12,6 +12,7 @@ import pytest
 from graphpod_sources.credentials import Credentials
 from graphpod_sources.problem import Problem, Reason
 from graphpod_sources.stores import objects as object_stores
+from graphpod_sources.stores.allowed_hosts import AllowedHosts
 from graphpod_sources.stores.objects import Objects
 from graphpod_sources.uri import Scheme, parse
 from stubs import s3
@@ -301,6 +302,29 @@ def test_the_guard_lets_the_library_log_in_where_it_does(
     found = set(object_stores._logins(scheme, Credentials(given), endpoint))
     assert found >= logins | {"http://169.254.169.254"}
     assert not list(object_stores._logins(scheme, Credentials({}), endpoint))
+
+
+@pytest.mark.parametrize(
+    ("login", "allows"),
+    [
+        ("https://sts.eu-west-1.amazonaws.com", True),
+        ("http://169.254.170.23/v1/credentials", True),
+        ("http://[fd00:ec2::23]/v1/credentials", True),
+        ("https://sts.mirror.example", True),
+        ("https://elsewhere.example", False),
+        ("https://169.254.169.254.example", False),
+    ],
+)
+def test_a_login_that_a_variable_names_needs_the_installers_word(login: str, allows: bool) -> None:
+    """A service's variables would take the pod's token anywhere; the cloud's own places need no entry."""
+    given = {"AWS_WEB_IDENTITY_TOKEN_FILE": "/token", "AWS_REGION": "eu-west-1", "AWS_ENDPOINT_URL_STS": login}
+    allowed = AllowedHosts(("s3.eu-west-1.amazonaws.com", "*.mirror.example"))
+    if allows:
+        assert Objects(parse("s3://models/tiny"), Credentials(given), 5.0, allowed)
+        return
+    with pytest.raises(Problem) as refused:
+        Objects(parse("s3://models/tiny"), Credentials(given), 5.0, allowed)
+    assert refused.value.reason is Reason.HostNotAllowed
 
 
 def test_behind_a_proxy_the_store_is_reached_through_it_and_no_redirect_is(
