@@ -24,9 +24,8 @@ def address(cluster: Kubectl, namespace: str = NAMESPACE, service: str = NAME) -
 
 
 def curl(base: str, question: str = QUESTION) -> str:
-    """The command that asks it, for a person's shell."""
-    asked = json.dumps({"model": NAME, "messages": [{"role": "user", "content": question}]})
-    return f"curl {base}/v1/chat/completions -H 'content-type: application/json' -d '{asked}'"
+    """The command that sends the same request from a person's shell."""
+    return f"curl {base}/v1/chat/completions -H 'content-type: application/json' -d '{json.dumps(body(question))}'"
 
 
 def body(question: str = QUESTION) -> dict[str, Any]:

@@ -28,12 +28,22 @@ PLUGIN = "kubectl-graphpod"
 """The program's other name, by which kubectl finds it."""
 WORKERS = 16
 """Services reconciled at the same time by default."""
+PIPE_CLOSED = 128 + 13
+"""Exit status where the reader of standard output has ended: a shell's for SIGPIPE."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command line; the process's exit status."""
     arguments = _parser().parse_args(argv)
-    status: int = arguments.run(arguments)
+    try:
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if arguments.run is _run_operator:
+            raise
+        # `head` has what it wants. The interpreter flushes once more at its end, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
     return status
 
 

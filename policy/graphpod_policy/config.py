@@ -31,6 +31,7 @@ from graphpod_policy.enums import (
     ToolParser,
 )
 from graphpod_policy.features import Features, GraphRequest
+from graphpod_policy.limits import MOST_BATCH, MOST_CONTEXT, MOST_PAGE
 from graphpod_policy.plan import PhasePlan, Plan
 from graphpod_policy.resolution.resolve import resolve
 
@@ -170,13 +171,23 @@ class EngineConfig:
 
     SPARSE: ClassVar[tuple[str, ...]] = ("prefix_cache", "prefill_budget")
     DTYPES: ClassVar[tuple[str, ...]] = tuple(DTYPE_BYTES)
+    MOST: ClassVar[dict[str, int]] = {
+        "max_model_len": MOST_CONTEXT,
+        "max_batch": MOST_BATCH,
+        "prefill_chunk": MOST_CONTEXT,
+        "page_size": MOST_PAGE,
+        "prefill_budget": MOST_CONTEXT,
+    }
+    """The bounds of the API, for what comes by a command line or from Python."""
 
     def __post_init__(self) -> None:
         if self.dtype is not None and self.dtype not in self.DTYPES:
             raise ConfigError(f"dtype: {self.dtype!r} is not one of {', '.join(self.DTYPES)}")
-        for name in ("max_model_len", "max_batch", "prefill_chunk", "page_size", "prefill_budget"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ConfigError(f"{_camel(name)}: must be at least 1, is {value}")
+        for name, most in self.MOST.items():
+            if (value := getattr(self, name)) is not None and not 1 <= value <= most:
+                raise ConfigError(
+                    f"{_camel(name)}: must be {'at least 1' if value < 1 else f'at most {most}'}, is {value}"
+                )
         for phase in Phase:
             sizes = self.phase(phase).sizes
             if list(sizes) != sorted(set(sizes)) or any(size < 1 for size in sizes):

@@ -22,6 +22,10 @@ GATHERED_BATCH = 32
 
 MOST_CONTEXT = 1 << 20
 """Tokens; the API takes no longer context."""
+MOST_BATCH = 1024
+"""Sequences; the API takes no larger batch."""
+MOST_PAGE = 256
+"""Tokens; the API takes no larger page of the KV cache."""
 
 
 def context(features: Features, facts: Facts = NOTHING_KNOWN) -> int:

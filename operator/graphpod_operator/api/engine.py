@@ -32,7 +32,7 @@ from graphpod_policy import (
     SamplingSource,
     ToolParser,
 )
-from graphpod_policy.limits import MOST_CONTEXT
+from graphpod_policy.limits import MOST_BATCH, MOST_CONTEXT, MOST_PAGE
 
 _PART = r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?"
 _IMAGE = (
@@ -238,7 +238,7 @@ class Engine(ApiModel):
     max_batch: Integer | None = Field(
         None,
         ge=1,
-        le=1024,
+        le=MOST_BATCH,
         description="Most requests decoded in one pass; with parallelism.data, of each rank. Default: Auto, derived by "
         "each pod: on a GPU 256, less on one of under 60 GiB or where torch decodes; 8 on a CPU. "
         "status.engine.maxBatch has the value.",
@@ -246,14 +246,14 @@ class Engine(ApiModel):
     prefill_chunk: Integer | None = Field(
         None,
         ge=16,
-        le=1_048_576,
+        le=MOST_CONTEXT,
         description="Most prompt tokens of one prefill pass; longer prompts take several. Default: the largest size "
         "of the prefill ladder.",
     )
     prefill_budget: Integer | None = Field(
         None,
         ge=16,
-        le=1_048_576,
+        le=MOST_CONTEXT,
         description="Most prompt tokens of a prefill pass between two decode passes; without a request that decodes a "
         "pass takes prefillChunk. Default: Auto, derived by each pod so that a decode waits at most twice its own "
         "time, as measured at the start.",
@@ -291,7 +291,9 @@ class Engine(ApiModel):
         description="Export metrics by vLLM's names, too (vllm:num_requests_waiting and others), for gateways, "
         "autoscalers and benchmarks that know no other. Default: false.",
     )
-    page_size: Integer = Field(16, ge=1, le=256, description="Tokens held by one page of the KV cache. Default: 16.")
+    page_size: Integer = Field(
+        16, ge=1, le=MOST_PAGE, description="Tokens held by one page of the KV cache. Default: 16."
+    )
     kv_cache_memory: Bytes | None = Field(
         None,
         description=(

@@ -20,6 +20,8 @@ MOST_BYTES = 16 * 1024 * 1024
 """Of one text. A thousand services with their status have about 10 MiB."""
 MOST_LEVELS = 128
 """Of one document, as of an object that the operator reads."""
+SHOWN = 80
+"""Characters of a value that a message repeats."""
 
 Path = tuple[str | int, ...]
 
@@ -227,7 +229,9 @@ def _scalar(event: yaml.ScalarEvent, line: int) -> Any:
     except (ValueError, KeyError, OverflowError) as error:
         if isinstance(error, NotYaml):
             raise
-        raise NotYaml(line, f"{text[:80]} is not a number in JSON") from error
+        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
+        problem = "is too large for a number" if _NUMBER.fullmatch(text) else "is not a number in JSON"
+        raise NotYaml(line, f"{shown} {problem}") from error
 
 
 def _integer(text: str) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from http.client import HTTPException, HTTPResponse
 
 import aiohttp
@@ -57,13 +58,16 @@ async def _get(wire: Connection, tunnel: str, port: int, path: str, most: int) -
     request = f"GET {path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\nAccept: text/plain, */*\r\n\r\n"
     answer = bytearray()
     async with wire.websocket(tunnel, {"ports": str(port)}, PROTOCOL, MESSAGE_BYTES) as socket:
-        await socket.send_bytes(bytes([DATA]) + request.encode("ascii"))
+        with suppress(ConnectionError):  # the kubelet closed it already; what it said of the port is still to be read
+            await socket.send_bytes(bytes([DATA]) + request.encode("ascii"))
         async for data in _data(socket, port):
             answer += data
             if len(answer) > most + HEAD_BYTES:
                 raise NoAnswer(f"{path} has more than {most // 1024} KiB")
             if is_whole(answer):
                 break
+    if not answer:
+        raise NoAnswer(f"{path}: the connection closed without an answer")
     return body(bytes(answer), path, most)
 
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from graphpod_policy import ConfigError, ExitCode
+from graphpod_policy.limits import MOST_CONTEXT
 from graphpod_runtime.api.engine import Engine
 from graphpod_runtime.api.errors import EngineFailed, RequestRefused
 from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options
@@ -103,17 +104,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", type=Path, required=True, metavar="DIR", help="a model folder")
     parser.add_argument("--prompt", action="append", required=True, help="may be repeated: the prompts form one batch")
     parser.add_argument("--plain", action="store_true", help="continue the text itself, without the chat template")
-    parser.add_argument("--max-tokens", type=number(int, 1), default=128, metavar="N", help="default: %(default)s")
+    tokens = number(int, 1, MOST_CONTEXT)
+    parser.add_argument("--max-tokens", type=tokens, default=128, metavar="N", help="default: %(default)s")
     parser.add_argument("--temperature", type=_temperature, default=0.0, help="0 is greedy, at most 2")
     parser.add_argument("--top-p", type=number(float, LEAST, 1.0), default=1.0, help="above 0, at most 1")
-    parser.add_argument("--top-k", type=number(int, 0), default=0, help="0, the default: all tokens")
+    parser.add_argument("--top-k", type=number(int, 0, 2**31 - 1), default=0, help="0, the default: all tokens")
     parser.add_argument(
         "--min-p",
         type=number(float, 0.0, 1.0),
         default=0.0,
         help="relative to the likeliest, 0 to 1",
     )
-    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seed", type=number(int, -(2**63), 2**63 - 1))
     add_local_options(parser)
     parser.add_argument("--json", action="store_true", help="tokens and the warm-up report as one JSON object")
     group = parser.add_argument_group("with --json")

@@ -1,5 +1,6 @@
 """Every flag of `graphpod operator run` reaches its setting, and a signal ends it from the beginning."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -118,3 +119,20 @@ def test_a_signal_that_comes_before_the_event_loop_ends_the_operator() -> None:
         [sys.executable, "-c", f"{program}; cli.main(['operator', 'run'])"], check=False, timeout=120
     )
     assert ended.returncode == 0
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_closes_the_pipe_ends_a_command_without_a_traceback(unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-c", "import sys; from graphpod_operator.cli import main; sys.exit(main(['rules']))"],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert (ended.returncode, ended.stderr) == (cli.PIPE_CLOSED, b"")

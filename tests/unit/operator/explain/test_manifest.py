@@ -130,6 +130,8 @@ def test_what_is_read_does_not_grow_by_its_aliases() -> None:
         ("? [a]\n: 1\n", "FILE:1: not YAML: a key must be text"),
         ("a: !!binary aGk=\n", "FILE:1: tag tag:yaml.org,2002:binary: JSON has no such value; remove the tag"),
         ("a: .inf\n", "FILE:1: .inf is not a number in JSON"),
+        ("a: 1e400\n", "FILE:1: 1e400 is too large for a number"),
+        ("a: " + "9" * 6000, f"FILE:1: {'9' * 80}… (6000 characters) is too large for a number"),
         (PLAIN.replace("v1alpha1", "v1"), 'FILE:1: apiVersion: expected graphpod.dev/v1alpha1, found "graphpod.dev/'),
         (PLAIN.replace("name: demo", "labels: {}"), "FILE:3: metadata.name: required"),
         (PLAIN.replace("name: demo", "name: 7"), "FILE:4: metadata.name: expected text, found 7"),

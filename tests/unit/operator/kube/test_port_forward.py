@@ -1,8 +1,15 @@
 """The answer of a pod's port, as bytes that have come through a port-forward."""
 
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import cast
+
+import aiohttp
 import pytest
 
-from graphpod_operator.kube.port_forward import NoAnswer, body, is_whole
+from graphpod_operator.kube.connection import Connection
+from graphpod_operator.kube.port_forward import DATA, ERROR, NoAnswer, body, get, is_whole
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
@@ -41,3 +48,37 @@ def test_a_body_is_read_however_its_end_is_marked(answer: bytes) -> None:
 def test_anything_else_is_no_answer(answer: bytes, said: str) -> None:
     with pytest.raises(NoAnswer, match=said):
         body(answer, "/metrics", 100)
+
+
+class Closed:
+    """A WebSocket that the kubelet closed before the request was sent, and what it had sent until then."""
+
+    def __init__(self, said: Sequence[bytes]) -> None:
+        self._said = said
+
+    @asynccontextmanager
+    async def websocket(self, *_: object) -> AsyncIterator["Closed"]:
+        yield self
+
+    async def send_bytes(self, _: bytes) -> None:
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    async def __aiter__(self) -> AsyncIterator[aiohttp.WSMessage]:
+        for data in self._said:
+            yield aiohttp.WSMessage(aiohttp.WSMsgType.BINARY, data, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (
+            [bytes([DATA]) + b"AA", bytes([ERROR]) + b"AA", bytes([ERROR]) + b"dial :8001: connection refused"],
+            "nothing listens on port 8001",
+        ),
+        ([bytes([DATA]) + b"AA"], "/warmup: the connection closed without an answer"),
+    ],
+)
+def test_a_port_that_is_closed_at_once_is_reported_in_the_words_of_the_kubelet(said: list[bytes], why: str) -> None:
+    with pytest.raises(NoAnswer) as caught:
+        asyncio.run(get(cast(Connection, Closed(said)), "team", "chat-0", 8001, "/warmup", 100, 10))
+    assert str(caught.value) == why

@@ -53,7 +53,10 @@ def test_a_request_that_cannot_be_met_ends_with_its_reason(
 @pytest.mark.parametrize(
     ("flag", "value", "words"),
     [
-        ("--max-tokens", "0", "1 or more"),
+        ("--max-tokens", "0", "1 to 1048576"),
+        ("--max-tokens", str(10**26), "1 to 1048576"),
+        ("--top-k", str(2**31), "0 to 2147483647"),
+        ("--seed", str(2**63), f"to {2**63 - 1}"),
         ("--temperature", "-1", "0.0 to 2.0"),
         ("--top-p", "0", "to 1.0"),
         ("--top-p", "nan", "to 1.0"),

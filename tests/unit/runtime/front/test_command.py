@@ -54,6 +54,12 @@ def test_the_limits_of_requests_are_options_with_bounds(capsys: pytest.CaptureFi
             ExitCode.ConfigInvalid,
             "maxModelLen: must be at least 1, is 0",
         ),
+        (
+            json.dumps(SHAPE),
+            ["--max-batch", "1025"],
+            ExitCode.ConfigInvalid,
+            "maxBatch: must be at most 1024, is 1025",
+        ),
     ],
 )
 def test_a_folder_that_cannot_be_served_is_told_why(
