@@ -42,10 +42,12 @@ class FirstEnds:
             line.send(frame, zmq.NOBLOCK)
 
     def notices(self, seconds: float) -> list[Notice]:
-        """All that has come; waits up to `seconds` for the first."""
+        """What has come, MOST_NOTICES at a time, lest one that sends without an end is all that is heard; waits up to
+        `seconds` for the first.
+        """
         frames: list[bytes] = []
         timeout = int(seconds * 1000)
-        while self._notices.poll(timeout):
+        while len(frames) < MOST_NOTICES and self._notices.poll(timeout):
             frames.append(self._notices.recv())
             timeout = 0
         return decode_notices(frames)

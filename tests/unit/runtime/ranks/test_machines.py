@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -23,9 +24,9 @@ from graphpod_runtime.distributed.interface import interface_to
 from graphpod_runtime.engine import process
 from graphpod_runtime.engine.pulse import Pulse
 from graphpod_runtime.engine.ranks.meeting import Meeting, ports_of, ranks_of
-from graphpod_runtime.engine.ranks.messages import LastWords, Leave, encode
+from graphpod_runtime.engine.ranks.messages import Copied, LastWords, Leave, encode
 from graphpod_runtime.engine.ranks.others import Others
-from graphpod_runtime.engine.ranks.rank_sockets import Orders, Voice
+from graphpod_runtime.engine.ranks.rank_sockets import MOST_NOTICES, FirstEnds, Orders, Voice
 from graphpod_runtime.engine.ranks.roster import LINE_BYTES, Ended, Greeting, Hello, Line, Roster, Welcome
 from graphpod_runtime.engine.ranks.start import runner_of
 from graphpod_runtime.engine.ranks.worker import joined, work
@@ -181,6 +182,24 @@ def test_a_stranger_that_sends_a_byte_now_and_then_is_shown_out_as_soon() -> Non
     far.sendall(b"{")
     with near, far, pytest.raises(TimeoutError):
         line.heard(0.0)
+
+
+class Endless:
+    """A line on which one sends faster than anybody reads."""
+
+    def poll(self, timeout: int) -> int:
+        return 1
+
+    def recv(self) -> bytes:
+        return encode(Copied(1, 7))
+
+
+def test_notices_without_an_end_are_read_in_parts(tmp_path: Path) -> None:
+    ends = FirstEnds(Meeting(tmp_path), 2)
+    own, ends._notices = ends._notices, cast("zmq.Socket[bytes]", Endless())
+    assert len(ends.notices(1.0)) == MOST_NOTICES
+    own.close()
+    ends.close()
 
 
 def test_what_a_stranger_sends_to_the_port_of_notices_is_passed_over(
