@@ -62,12 +62,13 @@ test: export PYTHONPYCACHEPREFIX := $(COMPILED)
 test: export GOGC := 400
 # Types are checked and images are built while one process collects the tests. Tests that need an image wait for it, or
 # build it where that failed. Where lint fails the tests are interrupted, and fail even if they ignore that, as
-# processes in the background of a script do.
+# processes in the background of a script do. Not by the name MAKE: make -n would run the tests, too.
+test: AGAIN = $(MAKE)
 test: tools ## every check: lint, unit, and on clusters api, sim and e2e
 	@rm -rf $(COMPILED)$${TMPDIR:-/tmp} # of copies that tests made
 	@tests=$$(mktemp); trap 'rm -f "$$tests"' EXIT; \
-		( $(MAKE) lint || { echo 'lint failed: the tests end'; kill -INT $$(cat "$$tests") 2>/dev/null; exit 1; } ) & lint=$$!; \
-		$(MAKE) images & \
+		( $(AGAIN) lint || { echo 'lint failed: the tests end'; kill -INT $$(cat "$$tests") 2>/dev/null; exit 1; } ) & lint=$$!; \
+		$(AGAIN) images & \
 		( echo $$BASHPID > "$$tests"; exec $(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 5 --durations 10 ); \
 		wait $$lint
 

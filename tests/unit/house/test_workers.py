@@ -108,6 +108,21 @@ def test_so_many_workers_are_on_clusters_and_no_more_while_other_tests_wait() ->
     assert shared._next() == []
 
 
+def make_test(
+    folder: Path, lint: str, tests: str, *options: str, ignoring: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Its recipe with shell commands in the place of `lint` and of pytest; `ignoring` interrupts."""
+    for name, text in {"lint": f"[ $1 != lint ] || {{ {lint}; }}", "tests": tests}.items():
+        (folder / name).write_text(f"#!/bin/bash\ncd {folder}\n{text}\n")
+        (folder / name).chmod(0o755)
+    return subprocess.run(
+        ["make", "-o", "tools", *options, "test", f"MAKE={folder / 'lint'}", f"RUN={folder / 'tests'}"],
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignoring else signal.SIG_DFL),
+    )  # fmt: skip
+
+
 TESTS_PASS = "true"
 TESTS_WAIT = "touch began; exec sleep 300"
 LINT_FAILS = "until [ -e began ]; do sleep 0.01; done; exit 1"
@@ -126,19 +141,16 @@ def test_make_test_fails_where_lint_or_a_test_does_and_lint_interrupts_the_tests
     lint: str, tests: str, ignoring: bool, wanted: int, tmp_path: Path
 ) -> None:
     """Also of a script that keeps interrupts from what it starts."""
-    stubs = {"lint": f"[ $1 != lint ] || {{ {lint}; }}", "tests": tests}
-    for name, text in stubs.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\ncd {tmp_path}\n{text}\n")
-        (tmp_path / name).chmod(0o755)
-    done = subprocess.run(
-        ["make", "-o", "tools", "test", f"MAKE={tmp_path / 'lint'}", f"RUN={tmp_path / 'tests'}"],
-        cwd=ROOT, capture_output=True, text=True, timeout=120,
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignoring else signal.SIG_DFL),
-    )  # fmt: skip
+    done = make_test(tmp_path, lint, tests, ignoring=ignoring)
     assert re.findall(r"Error (\d+)", done.stderr) == ([str(wanted)] if wanted else []), done.stderr
     assert (done.returncode != 0) == bool(wanted)
     assert ("lint failed: the tests end" in done.stdout) == (lint != "true")
+
+
+def test_make_test_that_only_shows_what_it_would_do_runs_nothing(tmp_path: Path) -> None:
+    done = make_test(tmp_path, "touch linted", "touch tested", "-n")
+    assert "pytest -m 'not gpu and not slow'" in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lint", "tests"]
 
 
 def test_a_warning_of_another_process_reads_as_its_own() -> None:
