@@ -66,7 +66,8 @@ NEXT_STEP: dict[ExitCode, str] = {
     ExitCode.KvCacheTooLarge: "lower spec.engine.kvCacheMemory, or remove it",
     ExitCode.WeightsTooLarge: "use a larger GPU or a smaller model, or on a CPU raise spec.resources.limits.memory",
     ExitCode.ModelUnsupported: "use a model that graphpod explain --model-config config.json accepts",
-    ExitCode.GpuMissing: "set nvidia.com/gpu in spec.resources.limits, and use the CUDA image on a node with GPUs",
+    ExitCode.GpuMissing: "set nvidia.com/gpu in spec.resources.limits, and use the CUDA image on a node with GPUs; "
+    "outside Kubernetes, install PyTorch's CUDA build on a machine with GPUs, or use --device cpu",
     ExitCode.ParallelismInvalid: "change spec.parallelism to sizes that divide the model and match the GPUs",
     ExitCode.DtypeUnavailable: "remove spec.engine.dtype or spec.engine.quantization, whichever the message names",
     ExitCode.HostCacheInvalid: "lower spec.engine.hostCache.size, or raise spec.resources.limits.memory",

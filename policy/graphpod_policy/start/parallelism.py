@@ -21,7 +21,8 @@ def gpus_missing(config: EngineConfig, node: NodeFacts) -> Iterator[Obstacle]:
     """That a place has fewer GPUs than a pod requests."""
     wanted = max(1, config.features.gpus)
     if config.features.device is Device.Cuda and node.gpus is not None and node.gpus < wanted:
-        yield Obstacle.of(ExitCode.GpuMissing, f"a pod requests {wanted} GPUs, and {node.gpus} are available")
+        needed = "1 GPU is needed" if wanted == 1 else f"{wanted} GPUs are needed"
+        yield Obstacle.of(ExitCode.GpuMissing, f"{needed}, and {node.gpus} are available")
 
 
 def indivisible(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:

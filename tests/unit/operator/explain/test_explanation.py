@@ -269,7 +269,7 @@ def test_prefix_cache_and_prefill_budget_stand_next_to_the_limits(run: Explain) 
 @pytest.mark.parametrize(
     ("spec", "node", "said"),
     [
-        (GPU.replace("gpu: 1", "gpu: 8"), "gpu=H200,count=4", "a pod requests 8 GPUs, and 4 are available"),
+        (GPU.replace("gpu: 1", "gpu: 8"), "gpu=H200,count=4", "8 GPUs are needed, and 4 are available"),
         (PLAIN, "gpu=H200", "the service requests no GPU: the node's GPUs are not used"),
         (GPU, "gpu=T4", "the weights of demo take 15.3 GiB in float16, and 14.2 GiB are free"),
     ],
