@@ -257,6 +257,7 @@ def gpu(entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: tuple(device["capability"]))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (device["free"], device["total"]))
     monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     package = tmp_path / "site" / "flashinfer"
     for name, text in FLASHINFER.items():
         (package / name).parent.mkdir(parents=True, exist_ok=True)
