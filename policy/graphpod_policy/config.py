@@ -31,7 +31,7 @@ from graphpod_policy.enums import (
     ToolParser,
 )
 from graphpod_policy.features import Features, GraphRequest
-from graphpod_policy.limits import MOST_BATCH, MOST_CONTEXT, MOST_PAGE
+from graphpod_policy.limits import MOST_CONTEXT, MOST_PAGE
 from graphpod_policy.plan import PhasePlan, Plan
 from graphpod_policy.resolution.resolve import resolve
 
@@ -173,7 +173,7 @@ class EngineConfig:
     DTYPES: ClassVar[tuple[str, ...]] = tuple(DTYPE_BYTES)
     MOST: ClassVar[dict[str, int]] = {
         "max_model_len": MOST_CONTEXT,
-        "max_batch": MOST_BATCH,
+        "max_batch": MOST_CONTEXT,  # a ladder of the user's own may hold more than the field
         "prefill_chunk": MOST_CONTEXT,
         "page_size": MOST_PAGE,
         "prefill_budget": MOST_CONTEXT,

@@ -35,7 +35,7 @@ def context(features: Features, facts: Facts = NOTHING_KNOWN) -> int:
     if features.max_model_len is not None:
         return features.max_model_len
     own = facts.model.max_position if facts.model is not None else None
-    longest = MOST_CONTEXT if own is None else own
+    longest = MOST_CONTEXT if own is None else min(own, MOST_CONTEXT)
     return min(longest, SMALL_CONTEXT) if features.device is Device.Cpu or facts.reads_whole_tables else longest
 
 

@@ -143,7 +143,7 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
         ),
         parser.add_argument(
             "--max-batch",
-            type=int,
+            type=number(int, 1, limits.MOST_BATCH),
             metavar="SEQUENCES",
             help="default: 256 on a GPU as far as the KV cache holds them, else 8",
         ),

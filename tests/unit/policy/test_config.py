@@ -141,7 +141,7 @@ def test_every_feature_is_in_the_engines_configuration() -> None:
         (lambda raw: raw.update(maxModelLen=0), "maxModelLen: must be at least 1, is 0"),
         (lambda raw: raw.update(prefillChunk=0), "prefillChunk: must be at least 1, is 0"),
         (lambda raw: raw.update(maxBatch=0), "maxBatch: must be at least 1, is 0"),
-        (lambda raw: raw.update(maxBatch=10**23), f"maxBatch: must be at most 1024, is {10**23}"),
+        (lambda raw: raw.update(maxBatch=10**23), f"maxBatch: must be at most 1048576, is {10**23}"),
         (lambda raw: raw.update(maxModelLen=2**20 + 1), "maxModelLen: must be at most 1048576, is 1048577"),
         (lambda raw: raw.update(pageSize=257), "pageSize: must be at most 256, is 257"),
     ],

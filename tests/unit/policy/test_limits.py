@@ -23,6 +23,7 @@ H100 = Facts(gpu_memory_bytes=80 * GIB, model=QWEN)
         (PLAIN, replace(H100, reads_whole_tables=True), 2048, 2048, 32),
         (PLAIN, replace(H100, model=replace(QWEN, max_position=512)), 512, 512, 256),
         (PLAIN, replace(H100, model=LLAMA), limits.MOST_CONTEXT, 2048, 256),
+        (PLAIN, replace(H100, model=replace(LLAMA, max_position=10 << 20)), limits.MOST_CONTEXT, 2048, 256),
         (replace(PLAIN, tensor=4), replace(H100, gpu_memory_bytes=40 * GIB), 40960, 2048, 160),
         (CPU, Facts(model=QWEN), 2048, 2048, 8),
         (CPU, Facts(model=replace(QWEN, max_position=512)), 512, 512, 8),
