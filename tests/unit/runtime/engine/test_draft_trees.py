@@ -14,7 +14,6 @@ from graphpod_runtime.engine.offline import answers
 from graphpod_runtime.engine.schedule.drafting import PlainReason
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest
-from graphpod_runtime.wire.messages import FinishReason
 from tests.unit.runtime.conftest import random_prompts, write_family, write_llama
 from tests.unit.runtime.engine.test_draft_heads import (
     Start,
@@ -26,7 +25,7 @@ from tests.unit.runtime.engine.test_draft_heads import (
     reference,
 )
 from tests.unit.runtime.engine.test_host_cache import rounds
-from tests.unit.runtime.engine.test_speculation import POLICIES, SAMPLINGS, Served, texts, waves
+from tests.unit.runtime.engine.test_speculation import POLICIES, SAMPLINGS, Served, ends_at_each_place, texts, waves
 from tests.unit.runtime.near_head import write_head
 from truth.drafting.oracle import knows
 from truth.drafting.random_head import random_head
@@ -86,14 +85,7 @@ def test_ends_stops_and_lengths_within_right_branches(started: Start, shallow: P
     (plain,) = answers(started(*EAGER, **asked), [prompt], 12, ignore_eos=True)
     text = list(plain.tokens)
     served = Served(knows(started(*EAGER, **asked, **drafted_by(eagle, **DEEP)), [[*prompt, *text]], strict=True))
-    for place in range(len(text)):
-        first = text.index(text[place])
-        served.submit(f"s{place}", prompt, 12, stop_ids=(text[place],), ignore_eos=True)
-        served.submit(f"l{place}", prompt, place + 1, ignore_eos=True)
-        served.drain()
-        assert (served.got[f"s{place}"], served.ends[f"s{place}"]) == (text[: first + 1], FinishReason.Stop)
-        assert (served.got[f"l{place}"], served.ends[f"l{place}"]) == (text[: place + 1], FinishReason.Length)
-    assert served.scheduler.kv.available == served.runner.pages.capacity
+    ends_at_each_place(served, prompt, text)
 
 
 @pytest.mark.parametrize("window", [4, 24])

@@ -183,6 +183,18 @@ def waves(served: Served, sampling: Sampling, **more: Any) -> None:
     served.drain()
 
 
+def ends_at_each_place(served: Served, prompt: list[int], text: list[int]) -> None:
+    """`prompt`, answered with `text`, ends at each token of it by a stop and by a length, and all pages come back."""
+    for place, token in enumerate(text):
+        first = text.index(token)
+        served.submit(f"s{place}", prompt, len(text), stop_ids=(token,), ignore_eos=True)
+        served.submit(f"l{place}", prompt, place + 1, ignore_eos=True)
+        served.drain()
+        assert (served.got[f"s{place}"], served.ends[f"s{place}"]) == (text[: first + 1], FinishReason.Stop)
+        assert (served.got[f"l{place}"], served.ends[f"l{place}"]) == (text[: place + 1], FinishReason.Length)
+    assert served.scheduler.kv.available == served.runner.pages.capacity
+
+
 def test_the_device_knows_what_the_host_does_whoever_is_preempted(
     started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,17 +277,7 @@ def test_ends_stops_and_lengths_within_accepted_runs(undrafted: Start, started: 
     (prompt,) = random_prompts(1, shortest=9, longest=9)
     (plain,) = answers(undrafted(), [prompt], 16, ignore_eos=True)
     text = list(plain.tokens)
-    runner = knows(started(**NGRAM), [[*prompt, *text]], wrong=10**6)
-    served = Served(runner)
-    for place in range(len(text)):
-        first = text.index(text[place])
-        served.submit(f"s{place}", prompt, 16, stop_ids=(text[place],), ignore_eos=True)
-        served.submit(f"l{place}", prompt, place + 1, ignore_eos=True)
-        served.drain()
-        assert (served.got[f"s{place}"], served.ends[f"s{place}"]) == (text[: first + 1], FinishReason.Stop)
-        assert served.got[f"l{place}"] == text[: place + 1]
-        assert served.ends[f"l{place}"] is FinishReason.Length
-    assert served.scheduler.kv.available == runner.pages.capacity
+    ends_at_each_place(Served(knows(started(**NGRAM), [[*prompt, *text]], wrong=10**6)), prompt, text)
 
 
 def test_aborts_in_flight_lose_no_page_and_change_no_other_text(undrafted: Start, started: Start) -> None:
