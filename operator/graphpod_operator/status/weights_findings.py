@@ -53,7 +53,7 @@ def find_away(wanted: Wish, pods: Sequence[PodWeights], asked: int) -> Finding |
     if wanted.sleeps and len(slept) == len(pods) == asked != 0:
         return Finding(Reason.Sleeping, _all_asleep(slept))
     if wanted.paused and away and _stands(pods):
-        return Finding(Reason.SleepPaused, f"{len(slept)} of {asked} pods sleep, and {HELD}")
+        return _held_back(slept, asked)
     if wanted.sleeps:
         if not away:
             return None
@@ -75,7 +75,7 @@ def find_asleep(wanted: Wish, pods: Sequence[PodWeights], asked: int, settled: b
     if asked == 0 or (slept and len(slept) == len(pods) == asked):
         return Finding(Reason.Asleep, _all_asleep(slept) if slept else "the spec requests no pods")
     if wanted.paused and _stands(pods):
-        return Finding(Reason.SleepPaused, f"{len(slept)} of {asked} pods sleep, and {HELD}")
+        return _held_back(slept, asked)
     for one in pods:
         trouble = one.trouble if not one.commanded else None
         if (why := trouble or seen.unsent.get(one.uid)) is not None:
@@ -132,6 +132,10 @@ def weights_status(wanted: Wish, pods: Sequence[PodWeights], asked: int) -> Weig
 def _stands(pods: Sequence[PodWeights]) -> bool:
     """Whether the weights of none are on their way."""
     return all(one.state in STANDING for one in pods)
+
+
+def _held_back(slept: Sequence[PodWeights], asked: int) -> Finding:
+    return Finding(Reason.SleepPaused, f"{len(slept)} of {asked} pods sleep, and {HELD}")
 
 
 def _all_asleep(pods: Sequence[PodWeights]) -> str:
