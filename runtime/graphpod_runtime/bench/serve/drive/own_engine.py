@@ -1,12 +1,13 @@
 """Our own engine and front for the time of a run: `graphpod-engine serve` on free ports of this machine."""
 
 import http.client
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -25,8 +26,8 @@ class EngineEnded(Exception):
 class OwnEngine(AbstractContextManager["OwnEngine"]):
     """Started at once; asked to end, and if need be killed, with its context."""
 
-    def __init__(self, words: Sequence[str]) -> None:
-        """`words` are those after `graphpod-engine`, less the ports."""
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        """`words` are those after `graphpod-engine`, less the ports; `environment` is added to this process's own."""
         ports = ["--host", "127.0.0.1", "--http-port", "0", "--admin-port", "0"]
         self._log = tempfile.NamedTemporaryFile("w+", prefix="graphpod-bench-", suffix=".log")  # noqa: SIM115
         self._began = time.monotonic()
@@ -34,21 +35,26 @@ class OwnEngine(AbstractContextManager["OwnEngine"]):
             [sys.executable, "-m", "graphpod_runtime.cli", *words, *ports],
             stdout=self._log,
             stderr=subprocess.STDOUT,
+            env=os.environ | dict(environment or {}),
         )
-        self.url = ""
+        self.url = self.admin = ""
 
     def ready(self) -> float:
         """Waits until it serves; seconds from the start of its process. EngineEnded if it does not come so far."""
-        admin = ""
-        while not admin:
+        while not self.admin:
             self.check()
-            if found := _LISTENING.search(Path(self._log.name).read_text()):
-                self.url, admin = f"http://{found[1]}", found[2]
+            if found := _LISTENING.search(self.log):
+                self.url, self.admin = f"http://{found[1]}", found[2]
             time.sleep(POLL_SECONDS)
-        while not self._answers(admin):
+        while not self._answers(self.admin):
             self.check()
             time.sleep(POLL_SECONDS)
         return time.monotonic() - self._began
+
+    @property
+    def log(self) -> str:
+        """What front and engine have said so far."""
+        return Path(self._log.name).read_text()
 
     @property
     def pid(self) -> int:
@@ -59,7 +65,7 @@ class OwnEngine(AbstractContextManager["OwnEngine"]):
         """EngineEnded if its process has ended."""
         code = self._process.poll()
         if code is not None:
-            last = Path(self._log.name).read_text().splitlines()[-LAST_LINES:]
+            last = self.log.splitlines()[-LAST_LINES:]
             raise EngineEnded("\n".join([f"the engine ended with code {code}; the end of its log:", *last]))
 
     def _answers(self, admin: str) -> bool:

@@ -1,6 +1,5 @@
 """`bench serve --model`: our own engine and front, started for the run; a tiny random model on the CPU."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,10 +37,10 @@ def tiny(tmp_path: Path) -> Path:
 def without_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine is a fork of this process, which has imported torch."""
 
-    def popen(command: list[str], *, stdout: IO[str], stderr: int) -> Forked:
+    def popen(command: list[str], *, stdout: IO[str], stderr: int, env: dict[str, str]) -> Forked:
         assert command[:3] == [sys.executable, "-m", cli.__name__]
         assert stderr == subprocess.STDOUT
-        return engine_fork(command[3:], os.environ, stdout)
+        return engine_fork(command[3:], env, stdout)
 
     with_forks = SimpleNamespace(Popen=popen, STDOUT=subprocess.STDOUT, TimeoutExpired=subprocess.TimeoutExpired)
     monkeypatch.setattr(own_engine, "subprocess", with_forks)
