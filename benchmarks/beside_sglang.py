@@ -1,7 +1,9 @@
 """The rows of `graphpod-engine bench serve` on SGLang in process: the same prompts in the same order, without HTTP.
 
-`python -m benchmarks.beside_sglang SUITE --json FILE [--only ROW ...]`, with SGLang 0.5.15 on the path. Weights are
-random; SUITE is h200-0.6b or h200-8b. SGLang compiles kernels at its first start on a machine, which takes minutes.
+`python -m benchmarks.beside_sglang SUITE --json FILE [--only ROW ...] [--shape NAME] [--ranks N]`, with SGLang 0.5.15
+on the path. Weights are random; SUITE is a suite of `bench serve` or a file of its rows, NAME a folder of
+`benchmarks/shapes` (without it that of the suite's name). SGLang compiles kernels at its first start on a machine,
+which takes minutes.
 """
 
 import argparse
@@ -25,7 +27,7 @@ from graphpod_runtime.bench.serve.figures.summary import Summary, summary
 from graphpod_runtime.bench.serve.load.arrivals import Open
 from graphpod_runtime.bench.serve.load.load import Load
 from graphpod_runtime.bench.serve.options import loads_of, read_words
-from graphpod_runtime.bench.serve.suites import suite
+from graphpod_runtime.bench.serve.suites import Words, suite
 
 MAX_BATCH, CONTEXT, CHUNK, VOCABULARY = 64, 4096, 4096, 151_936
 WARM = "--concurrency 32 --requests 64 --input 200 --output 20"
@@ -58,8 +60,8 @@ class InProcess:
             answer.outcome, answer.error = Outcome.Failed, "empty answer"
 
 
-def started(shape: Path, context: int) -> Engine:
-    """SGLang with breakable prefill graphs and dummy weights of `shape`, a folder with a config.json."""
+def started(shape: Path, context: int, ranks: int = 1) -> Engine:
+    """SGLang over `ranks` GPUs with breakable prefill graphs and dummy weights of `shape`, a config.json's folder."""
     import sglang  # type: ignore[import-not-found]
 
     engine: Engine = sglang.Engine(
@@ -67,6 +69,7 @@ def started(shape: Path, context: int) -> Engine:
         sampling_backend="pytorch", cuda_graph_backend_prefill="breakable", grammar_backend="none",
         cuda_graph_max_bs_decode=MAX_BATCH, max_running_requests=MAX_BATCH, mem_fraction_static=0.8,
         chunked_prefill_size=CHUNK, context_length=context, log_level="error", random_seed=0,
+        tp_size=ranks,
     )  # fmt: skip
     return engine
 
@@ -90,29 +93,34 @@ def _summary(load: Load, share: Share) -> Summary:
     return summary(share.records, None, open_loop=isinstance(load.loop, Open))
 
 
-def picked(name: str, only: Sequence[str]) -> list[Any]:
+def picked(name: str, only: Sequence[str]) -> list[Words]:
     """The rows of a suite that can run without a grammar."""
     rows = [row for row in suite(name) if "--json-schema" not in row.words]
     return [row for row in rows if not only or any(fnmatch(row.name, one) for one in only)]
 
 
-async def rows(engine: Engine, name: str, only: Sequence[str], keep: Callable[[str, list[Summary]], None]) -> None:
+async def rows(engine: Engine, asked: Sequence[Words], keep: Callable[[str, list[Summary]], None]) -> None:
     """All rows on one event loop: the engine belongs to the first that asks it."""
     await measured(engine, WARM, "warm")
-    for row in picked(name, only):
+    for row in asked:
         keep(row.name, await measured(engine, row.words, row.name))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("suite", choices=("h200-0.6b", "h200-8b"))
+    parser.add_argument("suite", metavar="SUITE")
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--only", action="append", default=[], metavar="ROW")
     parser.add_argument("--context", type=int, default=CONTEXT)
+    parser.add_argument("--shape", choices=sorted(folder.name for folder in SHAPES.iterdir()))
+    parser.add_argument("--ranks", type=int, default=1, metavar="N")
     options = parser.parse_args()
+    shape = options.shape or f"qwen3-{options.suite.removeprefix('h200-')}"
+    rows_asked = picked(options.suite, options.only)
     began = time.monotonic()
-    engine = started(SHAPES / f"qwen3-{options.suite.removeprefix('h200-')}", options.context)
-    found: dict[str, Any] = {"startSeconds": time.monotonic() - began, "rows": {}}
+    engine = started(SHAPES / shape, options.context, options.ranks)
+    found: dict[str, Any] = {"shape": shape, "ranks": options.ranks, "rows": {}}
+    found["startSeconds"] = time.monotonic() - began
 
     def keep(name: str, parts: list[Summary]) -> None:
         found["rows"][name] = [msgspec.to_builtins(part) for part in parts]
@@ -120,7 +128,7 @@ def main() -> None:
         print(f"{name:16} {parts[0].output_tokens_per_second:9.0f} tokens/s  TTFT p50 {ttft * 1e3:8.2f} ms", flush=True)
         options.json.write_text(json.dumps(provenance(Device.Cuda) | found, indent=1) + "\n")
 
-    asyncio.run(rows(engine, options.suite, options.only, keep))
+    asyncio.run(rows(engine, rows_asked, keep))
     engine.shutdown()
 
 

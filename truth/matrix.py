@@ -55,8 +55,9 @@ ROUNDED_TIES_SHARE = 2e-2
 """The most of the uncompiled 16-bit tokens of any run, and of all those of a whole one."""
 ROUNDED_TIES = 1
 """So many are no share yet: right cells of few tokens have one."""
-TIPPING_TRIES = 4
-"""Nudges of a subject whose activations are rounded to FP8: chance decides how many of them one nudge tips."""
+TIPPING_TRIES = 32
+"""Nudges of a subject whose activations are rounded to FP8: chance decides how many of them one nudge tips, and its
+cells compare thousands of tokens, the scenario of a nudge 72. Four found 2.9, sixteen 3.9."""
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ class Echo:
 
 def test_a_row_asks_for_the_lengths_and_sampling_of_its_words() -> None:
     engine, found = Echo(), dict[str, list[Summary]]()
-    asyncio.run(rows(engine, "h200-8b", ["sampled-32"], found.__setitem__))
+    asyncio.run(rows(engine, picked("h200-8b", ["sampled-32"]), found.__setitem__))
     [part] = found["sampled-32"]
     assert (part.completed, part.failed, part.short) == (512, 0, 0)
     measured = [asked for asked in engine.asked if asked[0] == 128]
