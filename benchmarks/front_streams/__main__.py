@@ -81,7 +81,8 @@ def _median(runs: list[Cost]) -> Cost:
 
 
 def _measured(tree: Path, config: Path, pace: int, streams: int, tokens: int, folder: Path) -> Cost:
-    with running(tree, config, pace, folder) as (pid, url):
+    module, log = "benchmarks.front_streams.front", folder / "front.log"
+    with running(tree, config, log, module, GRAPHPOD_TOKENS_PER_SECOND=str(pace)) as (pid, url):
         read(url, model.NAME, streams, 50)  # imports and caches
         before = _cpu_seconds(pid)
         found = read(url, model.NAME, streams, tokens)

@@ -10,7 +10,6 @@ import threading
 import time
 from pathlib import Path
 
-from benchmarks.front_streams.marks import ENGINE_READ, ENGINE_SENDING, mark
 from benchmarks.front_streams.model import FIRST_WORD, MOST_STREAMS, MOST_TOKENS, WORDS
 from graphpod_policy import EngineConfig
 from graphpod_runtime.front.status import first_report
@@ -62,7 +61,6 @@ class Engine:
         for command in self._end.poll(0 if self._left else IDLE_SECONDS):
             match command:
                 case Submit():
-                    mark(ENGINE_READ)
                     self._left[command.id] = command.max_tokens
                 case Abort():
                     if self._left.pop(command.id, None) is not None:
@@ -72,7 +70,6 @@ class Engine:
 
     def _turn(self) -> list[Event]:
         """A token for each request, in one frame."""
-        mark(ENGINE_SENDING)
         events: list[Event] = []
         for id, left in list(self._left.items()):
             events.append(Tokens(id, [next(self._words)]))

@@ -6,12 +6,10 @@ PYTHONPATH says whose front.
 import sys
 from pathlib import Path
 
-from benchmarks.front_streams.marks import wrap_front
 from graphpod_runtime.front.options import ServeOptions
 from graphpod_runtime.front.serve import serve
 
 if __name__ == "__main__":
-    wrap_front()
     engine = (sys.executable, "-m", "benchmarks.front_streams.engine")
     options = ServeOptions(
         config=Path(sys.argv[1]), host="127.0.0.1", http_port=0, admin_port=0, accept_seconds=0, engine_command=engine

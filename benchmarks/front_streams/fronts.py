@@ -26,21 +26,22 @@ def checked_out(commit: str, folder: Path) -> Path:
 
 @contextlib.contextmanager
 def running(
-    tree: Path, config: Path, pace: int, folder: Path, log_name: str = "front.log", marks: str = ""
+    tree: Path,
+    config: Path,
+    log: Path,
+    module: str,
+    seconds: float = START_SECONDS,
+    **environment: str,
 ) -> Iterator[tuple[int, str]]:
-    """Process id and URL of a tree's front that is ready; its engine makes so many tokens a second in all, 0: at once.
-    `marks`: the file that marks on the way to a first token are appended to; empty: none are made.
-    """
-    log = folder / log_name
+    """Process id and URL of a tree's front that is ready in so many seconds. `module` runs it, in this environment."""
     paths = os.pathsep.join(map(str, (tree / "policy", tree / "runtime", ROOT)))
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.front_streams.front", str(config)],
-            stdout=output, stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONPATH": paths, "GRAPHPOD_TOKENS_PER_SECOND": str(pace), "GRAPHPOD_MARKS": marks},
+            [sys.executable, "-m", module, str(config)],
+            stdout=output, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": paths} | environment,
         )  # fmt: skip
     try:
-        limit = time.monotonic() + START_SECONDS
+        limit = time.monotonic() + seconds
         while "ready: " not in log.read_text():
             if time.monotonic() > limit or process.poll() is not None:
                 raise RuntimeError(f"the front did not start:\n{log.read_text()}")
@@ -50,4 +51,4 @@ def running(
         yield process.pid, f"http://{found[1]}"
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(30)
+        process.wait(60)

@@ -15,16 +15,21 @@ MOST_STREAMS = 1024
 MOST_TOKENS = 200_000
 
 
-def write(folder: Path) -> Path:
-    """The configuration of an engine for a new model folder, both in `folder`."""
-    model = folder / "model"
-    model.mkdir()
+def write_tokenizer(model: Path, vocabulary: int = FIRST_WORD + WORDS) -> None:
+    """A tokenizer for the model in the folder: single bytes, then words."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = [f"Ġword{number}" for number in range(WORDS)]
+    words = [f"Ġword{number}" for number in range(vocabulary - FIRST_WORD)]
     tokenizer = Tokenizer(models.BPE(vocab={text: id for id, text in enumerate([*letters, *words])}, merges=[]))
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.save(str(model / "tokenizer.json"))
     (model / "tokenizer_config.json").write_text(json.dumps({}))
+
+
+def write(folder: Path) -> Path:
+    """The configuration of an engine for a new model folder, both in `folder`."""
+    model = folder / "model"
+    model.mkdir()
+    write_tokenizer(model)
     graph = GraphConfig(PhasePlan(Policy.Auto, Policy.Breakable, (4,)), PhasePlan(Policy.Auto, Policy.Full, (1,)))
     config = EngineConfig(
         model=ModelConfig(NAME, str(model)), graph=graph, dtype="float32", max_model_len=MOST_TOKENS,
