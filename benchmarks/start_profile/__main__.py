@@ -69,10 +69,10 @@ def started(words: list[str], profiled: bool) -> dict[str, Any]:
     if not profiled:
         return found
     print("\nthe log, by seconds from the start of the process:")
-    told = [f"{line.time - began:7.2f}  {line.logger}: {line.words}" for line in lines(log)]
-    print("\n".join(told))
+    said = [f"{line.time - began:7.2f}  {line.logger}: {line.words}" for line in lines(log)]
+    print("\n".join(said))
     shown = [each for process in ("front", "engine") for each in shown_of(notes, process, log, stages, began, ready)]
-    return found | {"log": told, "profile": shown}
+    return found | {"log": said, "profile": shown}
 
 
 def shown_of(

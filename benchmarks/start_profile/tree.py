@@ -72,7 +72,7 @@ class Profile:
         yield from self.tree.lines(self.least, 1)
         for name, seconds in self.others.most_common(6):
             if seconds >= self.least:
-                yield f"    beside it {seconds:.2f} s  {name}"
+                yield f"    meanwhile {seconds:.2f} s  {name}"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""

@@ -44,7 +44,7 @@ def test_a_profile_shows_what_took_long_and_leaves_out_threads_that_wait() -> No
         "    1.00 s  a.py main > b.py read",
         "      0.50 s  c.py copy",
         "      0.50 s  c.py wait_for",
-        "    beside it 1.00 s  aside: t.py work",
+        "    meanwhile 1.00 s  aside: t.py work",
     ]
     assert found.as_dict()["main"]["calls"]["a.py main"]["calls"]["b.py read"]["calls"].keys() == {
         "c.py copy",
