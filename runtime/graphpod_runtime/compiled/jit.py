@@ -5,11 +5,8 @@ Packages made ahead of time were tried on a GPU with torch 2.11: the C++ of each
 and held a C++ library of its own that crashed the process when it was loaded.
 """
 
-import logging
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from types import FunctionType
 from typing import Any, Protocol
 
@@ -17,8 +14,6 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.compiled.aot import ROWS, Argument, Function, TensorFunction, like, tensors_of
-
-logger = logging.getLogger("graphpod.compiled")
 
 OPTIONS = {"combo_kernels": True, "combo_kernel_foreach_dynamic_shapes": True}
 """Of inductor: pointwise work on q, on k and on v is one launch."""
@@ -37,25 +32,10 @@ class Account(Protocol):
         """A function runs uncompiled, being sealed."""
 
 
-@contextmanager
-def imported_beside(device: torch.device) -> Iterator[None]:
-    """Within, a thread imports what compiles for `device`, which takes seconds, while this one waits for a disk or the
-    device. It is there when the block ends: two threads that import parts of it would see half of it."""
-
-    def all_of_it() -> None:
-        import torch._dynamo
-        import torch._inductor.compile_fx  # noqa: F401
-
-    thread = threading.Thread(target=all_of_it, name="compiler-import", daemon=True)
-    if device.type == "cuda":  # code for a CPU is mostly there, and needs no compiler
-        thread.start()
-    try:
-        yield
-    finally:
-        if thread.ident is not None:
-            began = time.perf_counter()
-            thread.join()
-            logger.info("waited %.2f s more for the import of the compiler", time.perf_counter() - began)
+def import_compiler() -> None:
+    """What compiles for a GPU, which takes seconds to import."""
+    import torch._dynamo
+    import torch._inductor.compile_fx  # noqa: F401
 
 
 def compile_now(

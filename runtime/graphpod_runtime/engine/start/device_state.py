@@ -18,7 +18,7 @@ from graphpod_runtime.attention.choice import AttentionUnavailable, Chosen, Work
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported, SourceFailed
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.progress import OnProgress
-from graphpod_runtime.base.shapes import dtype_of
+from graphpod_runtime.base.shapes import ModelShape, dtype_of
 from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.compiled.cache import CompileCache
@@ -230,15 +230,18 @@ def _rehearsed(passes: dict[Phase, Pass], breaks: BreakArena, page_size: int, de
     return len(layers)
 
 
-def attention_of(config: EngineConfig, place: Place, model: Model) -> Chosen:
-    """The attention that `config` asks for. StartFailure when it cannot be had."""
+def attention_of(
+    config: EngineConfig, device: torch.device, shape: ModelShape, sinks: tuple[Tensor | None, ...] = ()
+) -> Chosen:
+    """The attention that `config` asks for, of a model of `shape`, whose layers have `sinks`. StartFailure when it
+    cannot be had."""
     width = config.feature_set().verify_width
     work = Work(
-        model.shape,
+        shape,
         dtype_of(config.element),
         cache_dtype(config),
-        place.device,
-        model.sinks,
+        device,
+        sinks,
         shared=width > 1,
         trees=config.feature_set().draft_trees,
     )

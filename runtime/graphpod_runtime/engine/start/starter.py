@@ -14,7 +14,7 @@ What lies on the device is `device_state.py`, what a failure leads to `degrade.p
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,6 @@ from graphpod_runtime.cache.cells import quantises
 from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.cache_folder import folder_of
-from graphpod_runtime.compiled.jit import imported_beside
 from graphpod_runtime.distributed.agreement import ALONE, Ranks, computing_together
 from graphpod_runtime.distributed.collectives import working_alike
 from graphpod_runtime.engine.capture.capturer import Capturer
@@ -63,7 +62,8 @@ from graphpod_runtime.engine.start.host_cache import host_tier
 from graphpod_runtime.engine.start.limits import derived_limits
 from graphpod_runtime.engine.start.measured_limits import MeasuredLimits
 from graphpod_runtime.engine.start.node import model_of, node_of, threads_of
-from graphpod_runtime.engine.start.rehearsed_sampling import rehearsed
+from graphpod_runtime.engine.start.rehearsal import during_load
+from graphpod_runtime.engine.start.rehearsal.sampling import rehearsed
 from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of, model_facts
 from graphpod_runtime.engine.start.sleeping import Sleeping
 from graphpod_runtime.engine.start.started import Started
@@ -173,7 +173,8 @@ class Starter:
             torch.set_num_threads(threads)
         place = place_of(asked.features.device, self._ranks, asked.features.ranks_of_node)
         compiles = self._plan.compile is not CompileMode.Nothing
-        with imported_beside(place.device) if compiles else nullcontext(), self._stage(StartStage.Load):
+        steps = during_load.steps_of(asked, place, model_there, self._ranks, compiles)
+        with self._stage(StartStage.Load), during_load.done_during(steps, place.device):
             sleeping = Sleeping(asked, place, self._read_model, self._alive)
             model = sleeping.model
             self._warn(self._unscaled(model))
@@ -190,7 +191,7 @@ class Starter:
                     self._warn(f"spec.engine.speculative.draftModel: {unscaled}")
             report.weights = str(model.shape.scheme or asked.element)
         with self._stage(StartStage.Buffers):
-            chosen = attention_of(asked, place, model)
+            chosen = attention_of(asked, place.device, model.shape, model.sinks)
             known = known_of(model.shape, place, chosen, draft_weights)
             there = refine(self._plan, known)
             config = replace(derived_limits.widest(asked, known, there), prefill_chunk=chunk_there(self._plan, known))

@@ -1,15 +1,12 @@
-"""What is begun before torch is imported, and next to the weights."""
+"""What is begun before torch is imported."""
 
 import os
-import sys
 import threading
 from pathlib import Path
 
 import pytest
-import torch
 
 from graphpod_policy import Device, Policy
-from graphpod_runtime.compiled.jit import imported_beside
 from graphpod_runtime.engine import before_torch
 
 from ..conftest import engine_config
@@ -47,19 +44,6 @@ def test_all_of_the_weights_is_read_ahead_and_nothing_else(tmp_path: Path, monke
 def test_a_start_without_weights_or_driver_fails_elsewhere(tmp_path: Path) -> None:
     before_torch.begin(engine_config(tmp_path / "missing", *PLAIN, device=Device.Cuda))
     _ended()
-
-
-def test_the_compiler_is_there_when_the_weights_are() -> None:
-    with imported_beside(torch.device("cuda")):
-        assert [one.name for one in threading.enumerate()].count("compiler-import") <= 1
-
-    assert "torch._inductor.compile_fx" in sys.modules
-    assert "compiler-import" not in [one.name for one in threading.enumerate()]
-
-
-def test_a_cpu_imports_no_compiler() -> None:
-    with imported_beside(torch.device("cpu")):
-        assert "compiler-import" not in [one.name for one in threading.enumerate()]
 
 
 def test_of_a_folder_with_an_index_only_its_files_are_read_ahead(

@@ -9,8 +9,8 @@ from torch import Tensor
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.yielded import NOTHING_LEFT
-from graphpod_runtime.engine.start import rehearsed_sampling
-from graphpod_runtime.engine.start.rehearsed_sampling import WAYS, rehearsed
+from graphpod_runtime.engine.start.rehearsal import sampling as rehearsed_sampling
+from graphpod_runtime.engine.start.rehearsal.sampling import WAYS, rehearsed
 from graphpod_runtime.kernels.sampling.token_mask import mask_by_torch, words_of
 
 

@@ -27,7 +27,7 @@ def test_facts_are_of_the_loaded_model_and_of_what_is_free(llama_folder: Path, m
     monkeypatch.setattr("graphpod_runtime.engine.start.memory.available_bytes", lambda: 1_000_000_000)
     config, place = engine_config(llama_folder, Policy.Breakable, Policy.Full), Host()
     model = loaded(config, place, load_model, ignore_progress)
-    chosen = attention_of(config, place, model)
+    chosen = attention_of(config, place.device, model.shape, model.sinks)
     known = known_of(model.shape, place, chosen)
     facts = facts_of(
         config, DeviceState.made(config, place, model, chosen, derived_limits.rows(config, config.resolved())), known

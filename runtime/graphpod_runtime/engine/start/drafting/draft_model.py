@@ -94,7 +94,9 @@ class DraftStart:
             self._addresses.register_module(device_state.model.module(), "model.")
         self._seats = seats
         sequences = most_drafted(config)
-        attention: AttentionBackend = attention_of(config, device_state.place, weights).backend
+        attention: AttentionBackend = attention_of(
+            config, device_state.place.device, weights.shape, weights.sinks
+        ).backend
         attention.bind(self.new_cache(1))
         count, drafting = config.feature_set().verify_width - 1, (seats.state, lambda: seats.slot_tokens())
         self.model: DraftModel | DraftingHead

@@ -1,0 +1,141 @@
+"""What a start does while weights are read, because it needs none of them.
+
+A thread imports what compiles, has libraries make their handles, and runs kernels of attention and of sampling on a few
+rows: those that earlier starts compiled are loaded then. The main thread waits for a disk or the device meanwhile.
+Nothing is kept but what is loaded, in the process and on the device: so a step that fails costs the time that it would
+have saved. It is logged, and the start does the same again where it needs it. The thread has ended when the weights are
+there: no capture, no compilation and no reading of memory finds it at work.
+"""
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from graphpod_policy import EngineConfig, ModelFacts, Phase
+from graphpod_runtime.base.shapes import dtype_of
+from graphpod_runtime.cache.kv import KvCache, cache_dtype
+from graphpod_runtime.cache.pages import SCRATCH_PAGE
+from graphpod_runtime.compiled.jit import import_compiler
+from graphpod_runtime.distributed.agreement import Ranks
+from graphpod_runtime.engine.forward.inputs import dummy_inputs
+from graphpod_runtime.engine.start.device import Place
+from graphpod_runtime.engine.start.device_state import attention_of
+from graphpod_runtime.engine.start.rehearsal.sampling import rehearsed
+from graphpod_runtime.kernels.matrix_product import FEW_ROWS, product
+from graphpod_runtime.models.config_json import read_shape
+from graphpod_runtime.models.registry import computed_by_transformers
+
+logger = logging.getLogger("graphpod.engine")
+
+Step = tuple[str, Callable[[], object]]
+"""A name for the log, and what is done."""
+
+SWITCH = 0.0005
+"""Seconds after which a thread that computes gives the interpreter to one that waits for it. The main thread asks for
+it after every piece of the weights, and with Python's 5 ms it would wait longer than it copies."""
+ROWS = 2
+"""Of what is run. Not one: many a kernel is another for one row."""
+WIDTH = 64
+"""Of the matrices that are multiplied."""
+
+
+def steps_of(config: EngineConfig, place: Place, model: ModelFacts | None, ranks: Ranks, compiles: bool) -> list[Step]:
+    """Those of a start of `config`, whose model is `model`; none on a CPU, which has nothing to load, and where code is
+    mostly there and needs no compiler."""
+    device = place.device
+    if device.type != "cuda":
+        return []
+    steps: list[Step] = [("compiler", import_compiler)] if compiles else []
+    steps.append(("products", lambda: multiply(dtype_of(config.element), device)))
+    if model is not None and ranks.rank == 0:
+        steps.append(("sampling", lambda: sample(model.vocab, config, device)))
+    if ranks.count == 1:
+        steps.append(("attention", lambda: attend(config, device)))
+    return steps
+
+
+@contextmanager
+def done_during(steps: Sequence[Step], device: torch.device) -> Iterator[None]:
+    """Within, a thread does `steps`, one after the other. It has ended when the block ends; if that raises, it does not
+    begin another."""
+    if not steps:
+        yield
+        return
+    during = _During(steps, device)
+    thread = threading.Thread(target=during.run, name="during-load", daemon=True)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH)
+    thread.start()
+    try:
+        yield
+    except BaseException:
+        during.ends.set()
+        raise
+    finally:
+        began = time.perf_counter()
+        thread.join()
+        sys.setswitchinterval(interval)
+        waited = time.perf_counter() - began
+        took = ", ".join(f"{name} {seconds:.2f}" for name, seconds in during.seconds.items())
+        logger.info("during the load: %s s; waited %.2f s more for it", took, waited)
+
+
+class _During:
+    """The steps of a thread, with their seconds."""
+
+    def __init__(self, steps: Sequence[Step], device: torch.device) -> None:
+        self._steps, self._device = steps, device
+        self.ends = threading.Event()
+        self.seconds: dict[str, float] = {}
+
+    def run(self) -> None:
+        """All of them, unless it is to end. A thread has modes and a current device of its own."""
+        with torch.no_grad():
+            if self._device.type == "cuda":
+                torch.cuda.set_device(self._device)
+            for name, step in self._steps:
+                if self.ends.is_set():
+                    return
+                began = time.perf_counter()
+                try:
+                    step()
+                except Exception:
+                    logger.warning("during the load, %s: the start does it again where it needs it", name,
+                                   exc_info=True)  # fmt: skip
+                self.seconds[name] = time.perf_counter() - began
+
+
+def multiply(dtype: torch.dtype, device: torch.device) -> None:
+    """Products by a library and by a kernel of ours: both find their code, the library makes its handle."""
+    weight = torch.zeros(WIDTH, WIDTH, dtype=dtype, device=device)
+    for rows in (1, FEW_ROWS + 1):
+        product(torch.zeros(rows, WIDTH, dtype=dtype, device=device), weight)
+
+
+def sample(vocab: int, config: EngineConfig, device: torch.device) -> None:
+    """Tokens drawn in every way from logits that are all alike."""
+    logits = torch.zeros(ROWS, vocab, dtype=dtype_of(config.element), device=device)
+    positions = torch.zeros(ROWS, dtype=torch.int64, device=device)
+    slot_tokens = torch.zeros(SCRATCH_PAGE + 1, config.page_size, dtype=torch.int32, device=device)
+    rehearsed(logits, positions, slot_tokens, config.page_size)
+
+
+def attend(config: EngineConfig, device: torch.device) -> None:
+    """Attention of one layer in both phases, over a cache of one page. Nothing where the library transformers has the
+    model, and knows its shape, or where keys and values are of another form."""
+    folder, dtype = Path(config.model.path), dtype_of(config.element)
+    if computed_by_transformers(folder) or (shape := read_shape(folder)).latent is not None:
+        return
+    attention = attention_of(config, device, shape).backend
+    attention.bind(KvCache.allocate(shape, SCRATCH_PAGE + 1, config.page_size, cache_dtype(config), device))
+    list(attention.reserve(ROWS, pages=1))
+    for phase in Phase:
+        attention.plan(dummy_inputs(phase, ROWS, config.page_size, device))
+        heads = torch.zeros(ROWS, shape.heads + 2 * shape.kv_heads, shape.head_dim, dtype=dtype, device=device)
+        attention.run(0, *heads.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=1))

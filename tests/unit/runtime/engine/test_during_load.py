@@ -1,0 +1,159 @@
+"""What a start does in a thread while weights are read."""
+
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphpod_policy import Policy
+from graphpod_runtime.distributed.agreement import ALONE
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.start import starter
+from graphpod_runtime.engine.start.device import Host
+from graphpod_runtime.engine.start.node import model_of
+from graphpod_runtime.engine.start.rehearsal import during_load
+from graphpod_runtime.engine.start.rehearsal.during_load import SWITCH, attend, done_during, multiply, sample, steps_of
+from graphpod_runtime.kernels.sampling.draw import draw_by_torch
+
+from ..conftest import engine_config
+
+CPU = torch.device("cpu")
+
+
+def _alive() -> bool:
+    return any(one.name == "during-load" for one in threading.enumerate())
+
+
+def test_steps_run_in_their_order_in_a_thread_that_has_ended_with_the_block(caplog: pytest.LogCaptureFixture) -> None:
+    done: list[tuple[str, str, bool]] = []
+    before, go = sys.getswitchinterval(), threading.Event()
+
+    def step(name: str) -> None:
+        go.wait(10)
+        done.append((name, threading.current_thread().name, torch.is_grad_enabled()))
+
+    caplog.set_level(logging.INFO)
+    with done_during([(name, lambda name=name: step(name)) for name in ("first", "second")], CPU):
+        assert sys.getswitchinterval() == pytest.approx(SWITCH)
+        assert not done
+        go.set()
+    assert done == [("first", "during-load", False), ("second", "during-load", False)]
+    assert sys.getswitchinterval() == pytest.approx(before)
+    assert not _alive()
+    assert "during the load: first 0.0" in caplog.text
+
+
+def test_a_step_that_fails_is_logged_and_the_next_one_runs(caplog: pytest.LogCaptureFixture) -> None:
+    done: list[str] = []
+
+    def fails() -> None:
+        raise RuntimeError("no such kernel")
+
+    with done_during([("sampling", fails), ("attention", lambda: done.append("attention"))], CPU):
+        pass
+    assert done == ["attention"]
+    [record] = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert "sampling: the start does it again" in record.getMessage()
+    assert record.exc_info is not None
+    assert "no such kernel" in str(record.exc_info[1])
+
+
+def test_a_start_that_fails_begins_no_other_step() -> None:
+    begun, failed, done = threading.Event(), threading.Event(), list[str]()
+
+    def first() -> None:
+        begun.set()
+        failed.wait(10)
+
+    def load() -> None:
+        with done_during([("first", first), ("second", lambda: done.append("second"))], CPU):
+            begun.wait(10)
+            # The block has ended before the first step does.
+            threading.Timer(0.05, failed.set).start()
+            raise ValueError("the weights do not fit")
+
+    with pytest.raises(ValueError, match="do not fit"):
+        load()
+    assert not done
+    assert not _alive()
+
+
+def test_a_cpu_has_no_steps(llama_folder: Path) -> None:
+    config = engine_config(llama_folder, Policy.Breakable, Policy.Full)
+    assert steps_of(config, Host(), model_of(llama_folder), ALONE, compiles=True) == []
+
+
+def test_a_gpu_has_those_that_its_start_needs(llama_folder: Path) -> None:
+    config = engine_config(llama_folder, Policy.Breakable, Policy.Full)
+    place: Any = SimpleNamespace(device=torch.device("cuda", 0))
+
+    def names(model: bool = True, compiles: bool = True, **ranks: int) -> list[str]:
+        of_ranks: Any = SimpleNamespace(**({"rank": 0, "count": 1} | ranks))
+        return [
+            name for name, _ in steps_of(config, place, model_of(llama_folder) if model else None, of_ranks, compiles)
+        ]
+
+    assert names() == ["compiler", "products", "sampling", "attention"]
+    assert names(compiles=False, model=False) == ["products", "attention"]
+    assert names(rank=1, count=2) == ["compiler", "products"]
+
+
+def test_sampling_is_rehearsed_with_the_kinds_of_logits_that_the_start_rehearses(
+    llama_folder: Path, started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds: list[set[Any]] = [set(), set()]
+    into = kinds[0]
+
+    def noting(logits: Tensor, chosen: Tensor, positions: Tensor, draws: Any) -> Tensor:
+        cuts = draws.cuts_k, draws.cuts_p, draws.cuts_far
+        into.add((logits.dtype, logits.shape[1], logits.stride(), chosen.dtype, positions.dtype, cuts))
+        return draw_by_torch(logits, chosen, positions, draws)
+
+    monkeypatch.setattr("graphpod_runtime.engine.start.rehearsal.sampling.drawer_for", lambda device: noting)
+    runner = started(max_batch=6)
+    into = kinds[1]
+    sample(runner.vocabulary, runner.config, CPU)
+    assert kinds[0] == kinds[1]
+    assert {kind[-1] for kind in kinds[0]} == {(False,) * 3, (True,) * 3}
+
+
+def test_attention_and_products_run_without_weights(llama_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = engine_config(llama_folder, Policy.Breakable, Policy.Full)
+    made: list[Any] = []
+    real = during_load.attention_of
+
+    def noting(*arguments: Any) -> Any:
+        chosen = real(*arguments)
+        run = chosen.backend.run
+        chosen.backend.run = lambda layer, *heads: made.append(run(layer, *heads))  # type: ignore[method-assign]
+        return chosen
+
+    monkeypatch.setattr(during_load, "attention_of", noting)
+    attend(config, CPU)
+    multiply(torch.float32, CPU)
+    assert [result.shape[0] for result in made] == [2, 2]
+    assert all(bool(result.isfinite().all()) for result in made)
+
+
+def test_a_start_loads_within_the_block(
+    llama_folder: Path, started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    real = starter.Sleeping
+
+    def sleeping(*arguments: Any) -> Any:
+        seen.append("loading" if _alive() else "alone")
+        return real(*arguments)
+
+    go = threading.Event()
+    monkeypatch.setattr(during_load, "steps_of", lambda *_: [("waiting", lambda: go.wait(10))])
+    monkeypatch.setattr(starter, "Sleeping", lambda *arguments: (sleeping(*arguments), go.set())[0])
+    started()
+    assert seen == ["loading"]
