@@ -12,6 +12,7 @@ from graphpod_policy.model.weight_form import INSTEAD, form_by_tensor
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import HOST, ModelShape
+from graphpod_runtime.memory.staging import staged
 from graphpod_runtime.models.checkpoint import tensors
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.decoder_targets import decoder_targets
@@ -64,7 +65,7 @@ def load_model(
     content = tensors(folder)
     if is_streamed(folder):
         content = streamed_tensors(folder, needed(folder, shape, targets, scales), device, read)
-    fill(folder, shape.architecture, targets, stored(content, shape, scales), read)
+    fill(folder, shape.architecture, targets, stored(content, shape, scales), device, read)
     model.kv_scales, model.unscaled_layers = scales.by_layer(), scales.missing()
     return model
 
@@ -122,14 +123,21 @@ class Stored(NamedTuple):
 
 
 def fill(
-    folder: Path, what: str, targets: Mapping[str, Destination], stored: Iterable[Stored], read: OnProgress
+    folder: Path,
+    what: str,
+    targets: Mapping[str, Destination],
+    stored: Iterable[Stored],
+    device: torch.device,
+    read: OnProgress,
 ) -> None:
-    """All of `targets`, those of `what`, take what is `stored`. ModelInvalid names one that is wrong or missing."""
-    for (file, stored_name, _, tensor), target in matched(folder, what, targets, stored):
-        try:
-            target.fill(tensor, read)
-        except TensorInvalid as error:
-            raise ModelInvalid(f"{file}: {stored_name} {error}") from error
+    """All of `targets`, those of `what` on `device`, take what is `stored`. ModelInvalid names one that is wrong or
+    missing."""
+    with staged(device):
+        for (file, stored_name, _, tensor), target in matched(folder, what, targets, stored):
+            try:
+                target.fill(tensor, read)
+            except TensorInvalid as error:
+                raise ModelInvalid(f"{file}: {stored_name} {error}") from error
 
 
 def matched(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from graphpod_policy.model.weight_form import INSTEAD
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
+from graphpod_runtime.memory.staging import put
 
 PIECE_BYTES = 64 << 20
 """Weights are taken in pieces of this size at most: at 1 MB/s, a piece a minute, reading is seen to go on."""
@@ -83,7 +84,7 @@ class Target:
         tensor = self.cut.taken(tensor)
         rows = max(1, PIECE_BYTES * self.rows // max(1, tensor.nbytes))
         for piece, into in zip(tensor.split(rows), self.view.split(rows), strict=True):
-            into.copy_(piece)
+            put(into, piece)
             read()
         if self.plus:
             self.view.add_(self.plus)

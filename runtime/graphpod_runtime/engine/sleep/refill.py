@@ -124,6 +124,7 @@ class Refill:
             shape.architecture,
             decoder_targets(model),
             stored(tensors(self.folder), shape, KvScales(shape.layers)),
+            next(model.module().parameters()).device,
             read,
         )
 

@@ -82,7 +82,7 @@ def load_head(
             elif not name.startswith(shared) and not name.endswith(IGNORED):
                 yield Stored(file, name, name, tensor)
 
-    fill(folder, f"an {method} head", head.targets(), wanted(), read)
+    fill(folder, f"an {method} head", head.targets(), wanted(), device, read)
     return head
 
 

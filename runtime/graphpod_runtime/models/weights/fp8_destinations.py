@@ -8,6 +8,7 @@ from torch import Tensor
 
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.kernels.fp8_product import BLOCK, FP8
+from graphpod_runtime.memory.staging import put
 from graphpod_runtime.models.tensor_destination import PIECE_BYTES, WHOLE, Cut, TensorInvalid
 from graphpod_runtime.models.weights.channel_scales import quantized_rows
 
@@ -33,7 +34,7 @@ class Fp8Rows:
             )
         into, tensor = self.matrix[self.first : self.first + self.rows], self.cut.taken(tensor)
         for piece, rows in zip(tensor.split(_rows(tensor)), into.split(_rows(tensor)), strict=True):
-            rows.copy_(piece)
+            put(rows, piece)
             read()
 
 
