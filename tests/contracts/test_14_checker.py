@@ -4,6 +4,8 @@ its inputs are like.
 
 import contextlib
 import dataclasses
+import functools
+import sys
 
 import pytest
 import torch
@@ -15,6 +17,13 @@ from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.engine.capture.selfcheck import Checker
 from tests.contracts.toy import SHAPE
+
+
+@pytest.fixture(autouse=True, params=[1, 16])
+def together(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Sizes that are compared before the host looks at what was found."""
+    monkeypatch.setattr(sys.modules[__name__], "Checker", functools.partial(Checker, together=request.param))
+    return int(request.param)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,20 +3,33 @@ that rounds by its number of rows. It finds whatever is wrong in a replay of any
 """
 
 import dataclasses
+import functools
+import sys
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphpod_policy import Phase
 from graphpod_runtime.base.errors import SelfCheckFailed
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.engine.capture import references as selfcheck_references
+from graphpod_runtime.engine.capture import selfcheck
 from graphpod_runtime.engine.capture.selfcheck import Checker
 from tests.contracts.toy import SHAPE
 
 SIZES = (4, 8, 12, 16, 24, 32, 40)
 PAGE = 4
+
+
+@pytest.fixture(autouse=True, params=[1, 16])
+def together(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Sizes that are compared before the host looks at what was found."""
+    monkeypatch.setattr(sys.modules[__name__], "Checker", functools.partial(Checker, together=request.param))
+    return int(request.param)
 
 
 @dataclasses.dataclass
@@ -161,3 +174,35 @@ def test_what_a_replay_writes_over_a_reference_is_no_fault_that_it_hides() -> No
     assert _checked(subject) == list(SIZES)
 
     assert subject.uncaptured_sizes[:3] == [40, 32, 12]
+
+
+class Waits(TorchDispatchMode):
+    """Counts the calls for which a host would wait for a device."""
+
+    count = 0
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += call.overloadpacket in (torch.ops.aten._local_scalar_dense, torch.ops.aten.equal)
+        return call(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("rounding", [0.0, 1e-3])
+def test_the_host_waits_once_for_all_sizes_that_are_compared_together_and_once_for_each_that_rounds_otherwise(
+    together: int, rounding: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+    right = selfcheck.read
+
+    def counted(found: list[selfcheck.Found]) -> Any:
+        reads.append(len(found))
+        return right(found)
+
+    monkeypatch.setattr(selfcheck, "read", counted)
+    subject = Toy(_cache(), rounding=rounding)
+    with Waits() as waits:
+        _checked(subject)
+    rounds_otherwise = len(SIZES) - selfcheck_references.BOOKS if rounding else 0
+    if together == 1:
+        assert (len(reads), waits.count) == (len(SIZES), len(SIZES)), "the answer of each reference is looked at"
+    else:
+        assert (len(reads), waits.count) == (1 + rounds_otherwise, 0)

@@ -112,12 +112,16 @@ class KvCache:
 
     def holds(self, pages: Tensor, content: "PageContents") -> bool:
         """Whether `pages` [n] hold `content`, bit for bit. The device is waited for once."""
+        return not bool(self.unlike(pages, content))
+
+    def unlike(self, pages: Tensor, content: "PageContents") -> Tensor:
+        """Whether any of `pages` [n] holds another bit than `content` has; one element, not waited for."""
         other = [
             (bits(half[first:end]).index_select(1, pages) != bits(kept[first:end])).any()
             for half, kept in zip(self.halves, content, strict=True)
             for first, end in self._together(len(pages))
         ]
-        return not bool(torch.stack(other).any())
+        return torch.stack(other).any()
 
     def differs(self, pages: Tensor, others: Tensor) -> Tensor:
         """Whether any of `pages` [n] holds another bit than its counterpart of `others` [n]; one element, not waited

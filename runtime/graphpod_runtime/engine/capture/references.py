@@ -92,20 +92,20 @@ class References:
         """Of the scene of `comparison`; None: its scene is like no other."""
         return self.books.get(comparison.size) if comparison.uncaptured else None
 
-    def equal(self, scene: Scene, replayed: tuple[Tensor, ...]) -> bool:
-        """Whether `replayed`, and what the replay has left in the pages of `scene`, is bit for bit what the reference
-        has of it. False also where there is none."""
+    def unlike(self, scene: Scene, replayed: tuple[Tensor, ...]) -> Tensor | None:
+        """Whether `replayed`, or what the replay has left in the pages of `scene`, has another bit than the reference;
+        one element, not waited for. None where there is no reference."""
         if self.cache is None or scene.book is None:
-            return False
+            return None
         reference, chunks = self.references[scene.book], scene.chunks
         if not reference.covers(chunks):
-            return False
+            return None
         other = [
             (got != reference.rows_of(chunks, wanted)).any()
             for got, wanted in zip(replayed, reference.results, strict=True)
         ]
         other += self._other_pages(scene, reference.scene.chunks)
-        return not bool(torch.stack(other).any())
+        return torch.stack(other).any()
 
     def _other_pages(self, scene: Scene, wholes: Sequence[Chunk]) -> list[Tensor]:
         """Whether pages differ: those that are full, and of the last ones what has a token; the rest is as it was."""

@@ -18,11 +18,12 @@ model's code, with whose mistakes it would stand on both sides: as it was traced
 the model's.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import Any, Protocol
+from functools import partial
+from itertools import accumulate, groupby
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as functional
@@ -41,6 +42,24 @@ from graphpod_runtime.engine.capture.scenes import Scene, Scenes
 
 ROUNDING_ALLOWANCE = 4
 """Times the difference that padding makes to plain eager."""
+TOGETHER = 16
+"""Sizes whose comparisons a device makes before the host waits for what they have found."""
+
+
+class Found(NamedTuple):
+    """What a comparison has found: numbers on the device, which nothing has waited for, and what they mean."""
+
+    numbers: Tensor
+    """float64 [n]."""
+    judge: Callable[[list[float]], None]
+    """SelfCheckFailed where they are of a graph that is wrong."""
+
+
+def read(found: Sequence[Found]) -> Iterator[list[float]]:
+    """The numbers of each; the device is waited for once."""
+    values = torch.cat([one.numbers for one in found]).tolist() if found else []
+    ends = accumulate(len(one.numbers) for one in found)
+    return (values[end - len(one.numbers) : end] for one, end in zip(found, ends, strict=True))
 
 
 class Subject(Protocol):
@@ -81,45 +100,81 @@ class Checker:
     """Rows of a decode step may be kept from seeing some tokens in front of them."""
     ranks: Ranks = ALONE
     """All run the same passes, and none acts on what it finds before it knows what the others have found."""
+    together: int = 1
+    """Sizes that are compared before the host waits for the device, which has work meanwhile. More than one are of one
+    rank, and on a GPU: an uncaptured run that a size needs by itself costs it another replay, and a CPU needs most."""
 
     def sizes(self) -> Iterator[int]:
         """Checks every graph, yielding each size that passed. SelfCheckFailed names the first bad one."""
         scenes = Scenes(self.phase, self.cache, self.vocab, self.max_model_len, self.long_row, self.trees)
         wanted = tuple(comparisons(self.subject.sizes))
         references = References.of(wanted, scenes, self.subject)
-        for size, each in groupby(wanted, key=lambda comparison: comparison.size):
-            for comparison in each:
-                self._check(comparison, scenes.of(comparison.count, references.book(comparison)), references)
-            yield size
+        by_size = [(size, tuple(each)) for size, each in groupby(wanted, key=lambda comparison: comparison.size)]
+        for first in range(0, len(by_size), self.together):
+            found = [
+                (size, [one for comparison in each for one in self._compared(comparison, scenes, references)])
+                for size, each in by_size[first : first + self.together]
+            ]
+            values = read([one for _, each in found for one in each])
+            for size, each in found:
+                with self.ranks.agreed():
+                    for one in each:
+                        one.judge(next(values))
+                yield size
 
-    def _check(self, comparison: Comparison, scene: Scene, references: References) -> None:
+    def _compared(self, comparison: Comparison, scenes: Scenes, references: References) -> list[Found]:
         """Replays a graph, for the comparisons that are asked for."""
-        size = comparison.size
-        where = f"{self.phase} size {size} with {scene.inputs.count} rows"
-        scene.reset()
-        self.subject.poison_results(size)
-        replayed = copies(self.subject.replay(scene.inputs, size))
-        # What ranks compute they compute together, so none passes over what another needs.
-        if comparison.uncaptured and self.ranks.most(int(not references.equal(scene, replayed))):
-            self._against_uncaptured(where, scene, size, replayed)
+        size, scene = comparison.size, scenes.of(comparison.count, references.book(comparison))
+        where, found = f"{self.phase} size {size} with {scene.inputs.count} rows", list[Found]()
+        replayed = self._replayed(scene, size)
+        if comparison.uncaptured:
+            unlike = references.unlike(scene, replayed)
+            if self.together > 1 and unlike is not None:
+                found.append(Found(unlike.double().view(1), partial(self._judge_unlike, where, comparison, scenes)))
+            # What ranks compute they compute together, so none passes over what another needs.
+            elif self.ranks.most(int(unlike is None or bool(unlike))):
+                found.append(self._against_uncaptured(where, scene, size, replayed))
         if comparison.eager:
-            self._against(where, scene, size, replayed, self.subject.traced)
+            found.append(self._against(where, scene, size, replayed, self.subject.traced))
         if comparison.eager and self.subject.compiled_trace:
             scene.reset()
             with uncompiled():
                 traced = copies(self.subject.traced(scene.inputs, scene.inputs.count))
-                self._against(f"{where}, as it was traced", scene, size, traced, self.subject.eager)
+                found.append(self._against(f"{where}, as it was traced", scene, size, traced, self.subject.eager))
+        return found
 
-    def _against_uncaptured(self, where: str, scene: Scene, size: int, replayed: tuple[Tensor, ...]) -> None:
-        """SelfCheckFailed when `replayed`, or what the replay has left in the pages of `scene`, is not what the code
-        that was captured makes of it."""
-        written = self.cache.take(scene.pages)
+    def _replayed(self, scene: Scene, size: int) -> tuple[Tensor, ...]:
         scene.reset()
-        expected = self.subject.uncaptured(scene.inputs, size)
-        with self.ranks.agreed():
-            _same_bits(where, replayed, copies(expected))
-            if not self.cache.holds(scene.pages, written):
+        self.subject.poison_results(size)
+        return copies(self.subject.replay(scene.inputs, size))
+
+    def _judge_unlike(self, where: str, comparison: Comparison, scenes: Scenes, values: list[float]) -> None:
+        """Of a replay that is unlike the reference, an uncaptured run of its own size decides. Others have overwritten
+        its scene, so it has a new one, whose tokens no other replay has left in a buffer."""
+        if values[0]:
+            scene = scenes.of(comparison.count)
+            found = self._against_uncaptured(where, scene, comparison.size, self._replayed(scene, comparison.size))
+            found.judge(next(read([found])))
+
+    def _against_uncaptured(self, where: str, scene: Scene, size: int, replayed: tuple[Tensor, ...]) -> Found:
+        """Whether `replayed`, and what the replay has left in the pages of `scene`, is what the code that was captured
+        makes of it."""
+        written, counts = self.cache.take(scene.pages), [one.numel() for one in replayed]
+        scene.reset()
+        expected = copies(self.subject.uncaptured(scene.inputs, size))
+        wrong = [(got != wanted).sum() for got, wanted in zip(replayed, expected, strict=True)]
+        other = self.cache.unlike(scene.pages, written)
+
+        def judge(values: list[float]) -> None:
+            *of_results, of_pages = values
+            for index, (number, count) in enumerate(zip(of_results, counts, strict=True)):
+                if number:
+                    what = f"{number:.0f} of {count} elements of result {index} differ from the uncaptured code"
+                    raise SelfCheckFailed(f"{where}: {what}")
+            if of_pages:
                 raise SelfCheckFailed(f"{where}: the replay wrote other KV pages or values than the uncaptured code")
+
+        return Found(torch.stack([one.double() for one in (*wrong, other)]), judge)
 
     def _against(
         self,
@@ -128,8 +183,8 @@ class Checker:
         size: int,
         replayed: tuple[Tensor, ...],
         eager: Callable[[Inputs, int], tuple[Any, ...]],
-    ) -> None:
-        """SelfCheckFailed when `replayed` is further from plain `eager` than padding moves that."""
+    ) -> Found:
+        """Whether `replayed` is no further from plain `eager` than padding moves that."""
         count = scene.inputs.count
         scene.reset()
         plain = copies(eager(scene.inputs, count))
@@ -140,29 +195,35 @@ class Checker:
             with self.tipped():
                 others.append(copies(eager(scene.inputs, count)))
         allowances = [
-            ROUNDING_ALLOWANCE * max(_furthest(wanted, other[index]) for other in others)
+            ROUNDING_ALLOWANCE * torch.stack([_furthest(wanted, other[index]) for other in others]).max()
             for index, wanted in enumerate(plain)
         ]
-        with self.ranks.agreed():
-            self._judge(where, replayed, plain, allowances)
+        differences = [
+            self._unlikely(got, wanted, plain[0], allowances[0]) if self._chosen(index) else _furthest(got, wanted)
+            for index, (got, wanted) in enumerate(zip(replayed, plain, strict=True))
+        ]
 
-    def _judge(
-        self, where: str, replayed: tuple[Tensor, ...], plain: tuple[Tensor, ...], allowances: list[float]
-    ) -> None:
-        # A step's second result is the greedy choice made from the first one.
-        certain = allowances[0]
-        for index, (got, wanted, allowed) in enumerate(zip(replayed, plain, allowances, strict=True)):
-            if self.phase is not Phase.Decode or index != 1:
-                difference = _furthest(got, wanted)
-                if not difference <= allowed:
-                    raise SelfCheckFailed(
-                        f"{where}: differs from plain eager by {difference:.3g}; padding alone explains {allowed:.3g}"
-                    )
-                continue
-            logits = plain[0].float()
-            gap = logits.gather(1, wanted[:, None]) - logits.gather(1, got.clamp(0, self.vocab - 1)[:, None])
-            if not bool((gap <= 2 * certain).all()):
-                raise SelfCheckFailed(f"{where}: the greedy token is not the most likely one of plain eager")
+        def judge(values: list[float]) -> None:
+            pairs = zip(values[: len(plain)], values[len(plain) :], strict=True)
+            for index, (difference, allowed) in enumerate(pairs):
+                if self._chosen(index):
+                    if difference:
+                        raise SelfCheckFailed(f"{where}: the greedy token is not the most likely one of plain eager")
+                elif not difference <= allowed:
+                    words = f"differs from plain eager by {difference:.3g}; padding alone explains {allowed:.3g}"
+                    raise SelfCheckFailed(f"{where}: {words}")
+
+        return Found(torch.stack([*differences, *allowances]), judge)
+
+    def _chosen(self, index: int) -> bool:
+        """Whether a result is a step's second one: the greedy choice made from the first one."""
+        return self.phase is Phase.Decode and index == 1
+
+    def _unlikely(self, got: Tensor, wanted: Tensor, logits: Tensor, certain: Tensor) -> Tensor:
+        """How many of the tokens that were chosen are less likely by plain eager's `logits` than rounding explains."""
+        scores = logits.float()
+        gap = scores.gather(1, wanted[:, None]) - scores.gather(1, got.clamp(0, self.vocab - 1)[:, None])
+        return (gap <= 2 * certain).logical_not().sum().double()
 
     def _padded(self, inputs: Inputs) -> Inputs:
         """`inputs` with block tables as wide as a captured step's, whose attention may run in another shape for it."""
@@ -172,15 +233,6 @@ class Checker:
         return replace(inputs, tables=wide)
 
 
-def _same_bits(where: str, replayed: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:
-    for index, (got, wanted) in enumerate(zip(replayed, expected, strict=True)):
-        if not torch.equal(got, wanted):
-            wrong = int((got != wanted).sum())
-            raise SelfCheckFailed(
-                f"{where}: {wrong} of {got.numel()} elements of result {index} differ from the uncaptured code"
-            )
-
-
-def _furthest(one: Tensor, other: Tensor) -> float:
-    """The largest difference of two elements; NaN when there is one."""
-    return float((one.float() - other.float()).abs().max())
+def _furthest(one: Tensor, other: Tensor) -> Tensor:
+    """The largest difference of two elements, one element; NaN when there is one."""
+    return (one.float() - other.float()).abs().max().double()

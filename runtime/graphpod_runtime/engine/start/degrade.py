@@ -22,7 +22,7 @@ from graphpod_runtime.compiled.cache import CompileCache, Compiled
 from graphpod_runtime.engine.capture.capturer import Capturer
 from graphpod_runtime.engine.capture.debug import FaultKind, Switches
 from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
-from graphpod_runtime.engine.capture.selfcheck import Checker
+from graphpod_runtime.engine.capture.selfcheck import TOGETHER, Checker
 from graphpod_runtime.engine.start.device_state import DeviceState
 from graphpod_runtime.models.mlp.moved_weights import tipping_of
 from graphpod_runtime.wire.counters import Counters
@@ -179,6 +179,7 @@ class DegradingCapture:
             trees=self._config.feature_set().draft_trees,
             ranks=self._capturer.ranks,
             tipped=tipping_of(self._device_state.model.module(), self._capturer.ranks),
+            together=TOGETHER if self._device_state.device.type == "cuda" and self._capturer.ranks.count == 1 else 1,
         )
 
     def _step_down(self, phase: Phase, error: GraphError) -> None:
