@@ -1,6 +1,7 @@
 """`python -m truth`: runs the matrix, a line for each cell; exit status 1 with what failed listed first."""
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from truth import accuracy, models
 from truth.accuracy import Likelihood
 from truth.axes import variants
 from truth.cell import Cell, Outcome
+from truth.choice import sample
 from truth.jobs import run as in_processes
 from truth.matrix import Matrix, Tell, run
 from truth.report.page import PAGE, page
@@ -35,15 +37,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ProcessPoolExecutor(1, get_context("spawn")) as aside:
         # On a CPU the accuracy stand-in takes the second core.
         likelihoods = options.weights and aside.submit(accuracy.measure, options.weights, options.device, began)
-        cells = _run(matrix, options.jobs, lambda done, of, cell: _tell(done, of, cell, began))
+        until = began + 60 * (options.minutes or math.inf)
+        cells = _run(matrix, options.jobs, until, lambda done, of, cell: _tell(done, of, cell, began))
         found = _likelihoods(likelihoods, began)
     came_from = provenance(options.device, _command(options), time.monotonic() - began)
+    if left := len(matrix) - len(cells):
+        came_from["not reached"] = f"{left} cells of {len(matrix)}"
     result = Result(options.device, came_from, tuple(cells), tuple(found), options.tensor_parallel)
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(result.as_json())
     failed = result.failures()
     _summary(result, failed)
+    if left:
+        print(f"{left} of {len(matrix)} cells not reached in {options.minutes:g} minutes")
     return 1 if failed else 0
 
 
@@ -62,7 +69,7 @@ def _matrix(options: argparse.Namespace) -> Matrix:
             scenarios += rows
     if options.tensor_parallel > 1:
         scenarios = tuple(one for one in scenarios if one.over_ranks)
-    return Matrix(
+    matrix = Matrix(
         options.device,
         tuple(one for one in subjects if kept(options.subject, one.name)),
         tuple(one for one in variants() if kept(options.policy, str(one))),
@@ -70,16 +77,20 @@ def _matrix(options: argparse.Namespace) -> Matrix:
         options.poison,
         options.tensor_parallel,
     )
+    return matrix if options.sample is None else sample(matrix, options.sample)
 
 
-def _run(matrix: Matrix, jobs: int, tell: Tell) -> list[Cell]:
-    # A rank that ends takes the process of the first one with it.
-    return run(matrix, tell) if jobs == matrix.tensor == 1 else in_processes(matrix, jobs, tell)
+def _run(matrix: Matrix, jobs: int, until: float, tell: Tell) -> list[Cell]:
+    # A rank that ends takes the process of the first one with it; a time limit ends one.
+    here = jobs == matrix.tensor == 1 and until == math.inf
+    return run(matrix, tell) if here else in_processes(matrix, jobs, tell, until)
 
 
 def _command(options: argparse.Namespace) -> str:
     """What the reader types to see it again: `make truth` for a whole run."""
     words = ["--poison"] if options.poison else []
+    words += [] if options.sample is None else ["--sample", str(options.sample)]
+    words += [] if options.minutes is None else ["--minutes", f"{options.minutes:g}"]
     for name in AXES:
         chosen: list[str] = getattr(options, name) or []
         words += [f"--{name}", *(f'"{word}"' if " " in word else word for word in chosen)] if chosen else []
@@ -150,6 +161,10 @@ def _parser() -> argparse.ArgumentParser:
         default=1,
         metavar="N",
         help="every engine but the reference over N ranks: gloo on a CPU, NCCL on N GPUs (1)",
+    )
+    parser.add_argument("--sample", type=_count, metavar="N", help="about so many cells, drawn by a fixed seed")
+    parser.add_argument(
+        "--minutes", type=float, metavar="M", help="ends then, writes what it has, and counts the cells not reached"
     )
     parser.add_argument("--jobs", type=_count, default=1, metavar="N", help="so many subjects at once (1)")
     for axis in AXES:

@@ -3,10 +3,11 @@
 They share the folders of compiled code, whose entries appear by renaming; inductor's own folder is made to be shared.
 """
 
+import math
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -18,21 +19,21 @@ SPAWN = get_context("spawn")
 """Not forked: a fork cannot use a GPU that its parent has used."""
 
 
-def run(matrix: Matrix, jobs: int, tell: Tell) -> list[Cell]:
+def run(matrix: Matrix, jobs: int, tell: Tell, until: float = math.inf) -> list[Cell]:
     """All cells in the matrix's order, yielded as they come, of `jobs` subjects at once. Those that a process owes when
-    it ends are failed.
+    it ends are failed. `until`: when processes are ended (`time.monotonic`); cells not run by then are left out.
     """
     results: SimpleQueue[Cell | None] = SimpleQueue()
 
     def followed(part: Matrix) -> list[Cell]:
         found = []
-        for cell in _cells(part):
+        for cell in _cells(part, until):
             found.append(cell)
             results.put(cell)
         return found
 
     with ThreadPoolExecutor(jobs) as threads:
-        parts = [threads.submit(followed, replace(matrix, subjects=(subject,))) for subject in matrix.subjects]
+        parts = [threads.submit(followed, matrix.of(one)) for one in matrix.subjects if len(matrix.of(one))]
         for part in parts:
             part.add_done_callback(lambda _: results.put(None))
         running, done = len(parts), 0
@@ -44,17 +45,22 @@ def run(matrix: Matrix, jobs: int, tell: Tell) -> list[Cell]:
     return [cell for part in parts for cell in part.result()]
 
 
-def _cells(matrix: Matrix) -> Iterator[Cell]:
+def _cells(matrix: Matrix, until: float) -> Iterator[Cell]:
     """Those of `matrix`, by a process that ends with them."""
+    if time.monotonic() >= until:
+        return
     results, telling = SPAWN.Pipe(duplex=False)
     process = SPAWN.Process(target=_tell, args=(matrix, telling))
     process.start()
     telling.close()
     count = 0
     with suppress(EOFError, OSError):  # OSError: it ended amid a message
-        while True:
+        while results.poll(None if until == math.inf else max(0.0, until - time.monotonic())):
             yield results.recv()
             count += 1
+        process.kill()
+        process.join()
+        return
     process.join()
     yield from matrix.failed(f"the process of its subject ended with {process.exitcode}")[count:]
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from graphpod_policy import (
     Batch,
@@ -39,7 +40,7 @@ from truth.engines import Tree, compiled, features_of, start_engine, switches
 from truth.launches import launched
 from truth.models import Subject
 from truth.ranks import divisible, refused_over_ranks, write_checkpoint
-from truth.scenarios import FAULTY_SIZE, SCENARIOS, Scenario
+from truth.scenarios import FAULTY_SIZE, SCENARIOS, Name, Scenario
 from truth.schedule.choice import rivals
 from truth.schedule.counts import Counts
 from truth.schedule.recorded_schedule import Difference, RecordedSchedule, compare, distance, furthest_choice
@@ -88,10 +89,18 @@ class Reference:
         return self.recorded[scenario.name]
 
 
+class Key(NamedTuple):
+    """Where a cell is."""
+
+    subject: str
+    variant: Variant
+    scenario: Name
+
+
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """One device's. `poisoned`: every engine but the reference runs in the debug mode that spoils what a pass must not
-    read. `tensor`: every engine but the reference has so many ranks.
+    read. `tensor`: every engine but the reference has so many ranks. `chosen`: the cells that run; None: all.
     """
 
     device: Device
@@ -100,14 +109,21 @@ class Matrix:
     scenarios: tuple[Scenario, ...] = SCENARIOS
     poisoned: bool = False
     tensor: int = 1
+    chosen: frozenset[Key] | None = None
 
     def __len__(self) -> int:
-        return len(self.subjects) * len(self.variants) * len(self.scenarios)
+        return sum(len(self._columns(subject, variant)) for subject in self.subjects for variant in self.variants)
+
+    def of(self, subject: Subject) -> "Matrix":
+        """The part with the cells of `subject` alone."""
+        return replace(self, subjects=(subject,))
 
     def cells(self) -> Iterator[Cell]:
         """Every cell, one subject after the other."""
         with tempfile.TemporaryDirectory() as parent:
             for subject in self.subjects:
+                if not len(self.of(subject)):
+                    continue
                 there = subject if self.tensor == 1 else divisible(subject, self.tensor)
                 yield from self._of_subject(there, there.folder(Path(parent)))
 
@@ -131,7 +147,7 @@ class Matrix:
             reference = Reference(eager, all_rivals=subject.rounded_to_fp8)
             if not subject.fixed:
                 reference.near = reference.near_compiled = ROUNDING * _alone(reference, self.scenarios[0]).worst
-                if any(compiled(variant) for variant in self.variants):
+                if any(compiled(variant) and self._columns(subject, variant) for variant in self.variants):
                     reference.near_compiled = max(reference.near, self._nudged(subject, folder, reference))
         except Exception as error:  # noqa: BLE001 (whatever an engine raises is its cells' failure, and is reported)
             yield from self._all(subject, self.variants, Outcome.Failed, f"no reference: {_words(error)}")
@@ -139,8 +155,8 @@ class Matrix:
         for variant in self.variants:
             if rule := refused_by(features, variant):
                 yield from self._all(subject, (variant,), Outcome.Refused, rule)
-            else:
-                yield from _Row(self, subject, variant, folder, reference).cells()
+            elif columns := self._columns(subject, variant):
+                yield from _Row(self, subject, variant, columns, folder, reference).cells()
 
     def _nudged(self, subject: Subject, folder: Path, reference: Reference) -> float:
         """The most that a unit or two in the last place of every weight do to eager's log-probabilities. Of a subject
@@ -154,9 +170,15 @@ class Matrix:
             worst = max(worst, *([2 * found, furthest_choice(record, recorded)] if subject.rounded_to_fp8 else [found]))
         return worst
 
+    def _columns(self, subject: Subject, variant: Variant) -> tuple[Scenario, ...]:
+        """The scenarios of a row that run."""
+        if self.chosen is None:
+            return self.scenarios
+        return tuple(one for one in self.scenarios if Key(subject.name, variant, one.name) in self.chosen)
+
     def _all(self, subject: Subject, variants: Iterable[Variant], outcome: Outcome, because: str) -> Iterator[Cell]:
         for variant in variants:
-            for scenario in self.scenarios:
+            for scenario in self._columns(subject, variant):
                 yield Cell(subject.name, variant, scenario.name, outcome, because)
 
 
@@ -167,6 +189,7 @@ class _Row:
     matrix: Matrix
     subject: Subject
     variant: Variant
+    scenarios: tuple[Scenario, ...]
     folder: Path
     reference: Reference
     runner: Runner | None = None
@@ -175,7 +198,7 @@ class _Row:
     form of drafts."""
 
     def cells(self) -> Iterator[Cell]:
-        for scenario in self.matrix.scenarios:
+        for scenario in self.scenarios:
             began = time.perf_counter()
             try:
                 refused = self._no_layers(scenario)
