@@ -10,12 +10,13 @@ import torch.distributed as distributed
 import torch.multiprocessing as processes
 
 from graphpod_runtime.distributed.agreement import Together
-from graphpod_runtime.distributed.pair import HALVED, PUSHED, pair_of
+from graphpod_runtime.distributed.pair import Pair, pair_of
 from graphpod_runtime.distributed.slots import BYTES, COUNT, slots_of
+from graphpod_runtime.distributed.sum_ways import PUSHED, Way, way_of
 
 pytestmark = pytest.mark.gpu
-SIZES = (2, 6, 512, 514, 4096, 65536, PUSHED // 2, PUSHED // 2 + 8, 1 << 20, HALVED // 2, HALVED // 2 + 8, 30)
-"""Elements: words of one program and of many, of each way, and of none."""
+SIZES = (2, 6, 512, 514, 4096, 65536, PUSHED // 2, PUSHED // 2 + 8, 1 << 20, (8 << 20) + 8, 30)
+"""Elements: words of one program and of many, and pieces of each program in one turn and in many."""
 
 
 def joined(rank: int, folder: str) -> torch.device:
@@ -40,29 +41,39 @@ def _rank(rank: int, folder: str) -> None:
                 x[::3] = -0.0
                 wanted = x.clone()
                 distributed.all_reduce(wanted)
-                if (found := pair.sum(x)) is None:
-                    assert x.nbytes > PUSHED
-                    continue
-                assert torch.equal(found, wanted), (turn, dtype, count)
-    held = torch.zeros(4096, device=device, dtype=torch.bfloat16)
+                way = way_of(x.nbytes, dtype, pair.most_in_pieces)
+                found = pair.sum(x)
+                assert (found is None) is (way is Way.Backend)
+                if turn % 3 == 2 and rank == turn % 2:
+                    torch.cuda._sleep(1_000_000)  # so that one is behind
+                for each in (pair.in_pieces(x), *([] if found is None else [found])):
+                    assert torch.equal(each, wanted), (turn, dtype, count)
+    for count in (4096, 5 << 20):
+        _replayed(pair, device, rank, count)
+    distributed.destroy_process_group()
+
+
+def _replayed(pair: Pair, device: torch.device, rank: int, count: int) -> None:
+    """Sums of `count` elements in a graph, with others between its replays."""
+    summed = pair.sum if count * 2 <= PUSHED else pair.in_pieces
+    held = torch.zeros(count, device=device, dtype=torch.bfloat16)
     graph = torch.cuda.CUDAGraph()
-    pair.sum(held)
+    summed(held)
     torch.cuda.synchronize()
     distributed.barrier()
     with torch.cuda.graph(graph):
-        first = pair.sum(held)
-        second = pair.sum(first)
+        first = summed(held)
+        second = summed(first)
     for turn in range(500):
         # Something else between replays: turns go on from where they are.
         if turn % 3 == 0:
-            pair.sum(torch.ones(700, device=device))
+            summed(torch.ones(700, device=device))
         held.fill_(turn % 50 + rank)
         graph.replay()
         if turn % 50 == 0:
             assert float(first[-1]) == 2 * (turn % 50) + 1
             assert torch.equal(second, first * 2)
     torch.cuda.synchronize()
-    distributed.destroy_process_group()
 
 
 def _line(rank: int, folder: str) -> None:

@@ -1,10 +1,11 @@
 """Two GPUs of one machine that see each other's memory: sums in fewer steps than the backend's.
 
-Only two: a sum of two parts is the same in either order, so both have the same bits. In a graph on two
-H100 the backend, NCCL, takes 12 µs for 8 KiB and 40 for 4 MiB; this takes 2.7 and 30.
+Only two: a sum of two parts is the same in either order, so both have the same bits. And each of two GPUs has to send
+the other its whole part, whatever the algorithm is, so one exchange is the least.
 """
 
 import socket
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -14,15 +15,10 @@ import torch.distributed as distributed
 from torch import Tensor
 
 from graphpod_runtime.distributed.agreement import Ranks
+from graphpod_runtime.distributed.sum_ways import MEASURED, PUSHED, WORD, Way, microseconds, most_in_pieces, way_of
 
 TRITON = find_spec("triton") is not None
 RANKS = 2
-PUSHED, HALVED = 256 << 10, 16 << 20
-"""Bytes of the largest message that each GPU writes to the other, and of the largest of which each adds up one half."""
-WORD, ALIGNED = 4, 16
-"""Bytes that such messages are multiples of."""
-DTYPES = (torch.bfloat16, torch.float32)
-"""That torch adds up by halves."""
 _made = False
 """Whether this process has had a pair. Symmetric memory counts the meetings of a process, and ranks must have had as
 many: the others of a second engine are new processes, which would be waited for without end."""
@@ -31,38 +27,62 @@ many: the others of a second engine are new processes, which would be waited for
 class Pair:
     """What a rank needs for such sums with the other one of `group`."""
 
-    def __init__(self, group: Any, device: torch.device) -> None:
-        """Returns when the other rank has come, too."""
+    def __init__(self, group: Any, device: torch.device, ranks: Ranks) -> None:
+        """Returns when the other rank has come, too, and all of `ranks` have agreed on what goes in pieces."""
         import torch.distributed._symmetric_memory as symmetric
 
+        from graphpod_runtime.distributed.exchanged_sum_triton import Memory, Shape
         from graphpod_runtime.distributed.pushed_sum_triton import NOTHING, PLACES, WORDS
 
-        self._group: str = group.group_name
+        self._group = group
         words = PUSHED // WORD
         self._own = symmetric.empty(PLACES, words, dtype=torch.int32, device=device).fill_(NOTHING)
-        both = symmetric.rendezvous(self._own, self._group)
+        both = symmetric.rendezvous(self._own, group.group_name)
         self._other = both.get_buffer(1 - both.rank, (PLACES, words), torch.int32)
         self._turns = torch.zeros(words // WORDS, dtype=torch.int32, device=device)
-        self._halves = symmetric.empty(HALVED, dtype=torch.uint8, device=device)
-        symmetric.rendezvous(self._halves, self._group)
+        self._shape = Shape()
+        own = symmetric.empty(self._shape.bytes, dtype=torch.uint8, device=device).zero_()
+        both = symmetric.rendezvous(own, group.group_name)
+        other = both.get_buffer(1 - both.rank, (self._shape.bytes,), torch.uint8)
+        self._memory = Memory(own, other, torch.zeros(self._shape.programs, dtype=torch.int32, device=device))
         # What one writes before the other has filled its memory would be lost.
         torch.cuda.synchronize(device)
         distributed.barrier(group)
+        self.most_in_pieces = self._measured(device, ranks)
 
     def sum(self, x: Tensor) -> Tensor | None:
         """The sum of what both ranks have in the place of the contiguous `x`; None: it is not for such a message. Both
         ranks ask for the same shape and type."""
-        if x.nbytes <= PUSHED and x.nbytes % WORD == 0 and x.is_floating_point():
-            from graphpod_runtime.distributed.pushed_sum_triton import push_into
-
-            return push_into(x, torch.empty_like(x), self._own, self._other, self._turns)
-        if x.nbytes > HALVED or x.nbytes % ALIGNED or x.dtype not in DTYPES:
+        way = way_of(x.nbytes, x.dtype, self.most_in_pieces)
+        if way is Way.Backend:
             return None
-        seen = self._halves[: x.nbytes].view(x.dtype).view(x.shape)
-        seen.copy_(x)
-        total = torch.empty_like(x)
-        torch.ops.symm_mem.two_shot_all_reduce_out(seen, "sum", self._group, total)
+        if way is Way.Pieces:
+            return self.in_pieces(x)
+        from graphpod_runtime.distributed.pushed_sum_triton import push_into
+
+        return push_into(x, torch.empty_like(x), self._own, self._other, self._turns)
+
+    def in_pieces(self, x: Tensor) -> Tensor:
+        """The sum as `sum` has it of large messages, of any size."""
+        from graphpod_runtime.distributed.exchanged_sum_triton import exchange_into
+
+        return exchange_into(x, torch.empty_like(x), self._memory, self._shape)
+
+    def by_backend(self, x: Tensor) -> Tensor:
+        """The sum as the backend has it."""
+        total = x.clone()
+        distributed.all_reduce(total, group=self._group)
         return total
+
+    def _measured(self, device: torch.device, ranks: Ranks) -> int:
+        """Bytes of the largest message that goes in pieces, by the times of the slowest rank."""
+        times: list[list[int]] = [[], []]
+        for nbytes in MEASURED:
+            x = torch.zeros(nbytes // 2, dtype=torch.bfloat16, device=device)
+            for found, way in zip(times, (self.in_pieces, self.by_backend), strict=True):
+                found.append(ranks.most(microseconds(partial(way, x), partial(ranks.least, 0))))
+        torch.cuda.empty_cache()  # so that the place for weights and pages is as large as before
+        return most_in_pieces(*times)
 
 
 class Place(NamedTuple):
@@ -96,4 +116,4 @@ def pair_of(group: Any, device: torch.device, ranks: Ranks) -> Pair | None:
     if not ranks.least(possible):
         return None
     _made = True
-    return Pair(group, device)
+    return Pair(group, device, ranks)
