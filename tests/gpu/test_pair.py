@@ -31,7 +31,9 @@ def joined(rank: int, folder: str) -> torch.device:
 
 def _rank(rank: int, folder: str) -> None:
     device = joined(rank, folder)
+    torch.cuda.set_device(0)  # as where an engine's ranks meet
     pair = pair_of(None, device, Together(rank, 2, distributed.new_group(backend="gloo")))
+    torch.cuda.set_device(device)
     assert pair is not None
     generator = torch.Generator(device).manual_seed(rank)
     for turn in range(40):

@@ -48,7 +48,9 @@ class Pair:
         # What one writes before the other has filled its memory would be lost.
         torch.cuda.synchronize(device)
         distributed.barrier(group)
-        self.most_in_pieces = self._measured(device, ranks)
+        # Kernels and events are of the current device, which the start sets only later.
+        with torch.cuda.device(device):
+            self.most_in_pieces = self._measured(device, ranks)
 
     def sum(self, x: Tensor) -> Tensor | None:
         """The sum of what both ranks have in the place of the contiguous `x`; None: it is not for such a message. Both
