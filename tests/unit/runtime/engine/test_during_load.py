@@ -19,10 +19,19 @@ from graphpod_runtime.engine.start import starter
 from graphpod_runtime.engine.start.device import Host
 from graphpod_runtime.engine.start.node import model_of
 from graphpod_runtime.engine.start.rehearsal import during_load
-from graphpod_runtime.engine.start.rehearsal.during_load import SWITCH, attend, done_during, multiply, sample, steps_of
+from graphpod_runtime.engine.start.rehearsal.during_load import (
+    SWITCH,
+    attend,
+    done_during,
+    multiply,
+    multiply_all,
+    sample,
+    steps_of,
+)
 from graphpod_runtime.kernels.sampling.draw import draw_by_torch
+from graphpod_runtime.models.loader import load_model
 
-from ..conftest import engine_config
+from ..conftest import DECODE_SIZES, PREFILL_SIZES, engine_config
 
 CPU = torch.device("cpu")
 
@@ -100,8 +109,8 @@ def test_a_gpu_has_those_that_its_start_needs(llama_folder: Path) -> None:
             name for name, _ in steps_of(config, place, model_of(llama_folder) if model else None, of_ranks, compiles)
         ]
 
-    assert names() == ["compiler", "products", "sampling", "attention"]
-    assert names(compiles=False, model=False) == ["products", "attention"]
+    assert names() == ["compiler", "products", "sampling", "attention", "every size"]
+    assert names(compiles=False, model=False) == ["products", "attention", "every size"]
     assert names(rank=1, count=2) == ["compiler", "products"]
 
 
@@ -157,3 +166,23 @@ def test_a_start_loads_within_the_block(
     monkeypatch.setattr(starter, "Sleeping", lambda *arguments: (sleeping(*arguments), go.set())[0])
     started()
     assert seen == ["loading"]
+
+
+def test_a_layer_is_multiplied_at_every_size_as_its_own_matrices_are(
+    llama_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = engine_config(llama_folder, Policy.Breakable, Policy.Full)
+    made: set[tuple[int, int, int]] = set()
+
+    def noting(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        assert x.is_contiguous()
+        assert weight.is_contiguous()
+        made.add((x.shape[0], *weight.shape))
+        return x
+
+    monkeypatch.setattr(during_load, "product", noting)
+    multiply_all(config, CPU)
+    layer = load_model(llama_folder, torch.float32, 64).module().get_submodule("body.layers.0")
+    weights = {tuple(one.shape) for one in layer.parameters() if one.dim() == 2}
+    sizes = {config.prefill_chunk, *PREFILL_SIZES, *DECODE_SIZES}
+    assert made == {(size, *weight) for size in sizes for weight in weights}

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from graphpod_policy import EngineConfig, ModelFacts, Phase
-from graphpod_runtime.base.shapes import dtype_of
+from graphpod_policy import EngineConfig, ModelFacts, Phase, Quantization
+from graphpod_runtime.base.shapes import ModelShape, dtype_of
 from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
 from graphpod_runtime.compiled.jit import import_compiler
@@ -57,6 +57,7 @@ def steps_of(config: EngineConfig, place: Place, model: ModelFacts | None, ranks
         steps.append(("sampling", lambda: sample(model.vocab, config, device)))
     if ranks.count == 1:
         steps.append(("attention", lambda: attend(config, device)))
+        steps.append(("every size", lambda: multiply_all(config, device)))
     return steps
 
 
@@ -118,6 +119,32 @@ def multiply(dtype: torch.dtype, device: torch.device) -> None:
         product(torch.zeros(rows, WIDTH, dtype=dtype, device=device), weight)
 
 
+def multiply_all(config: EngineConfig, device: torch.device) -> None:
+    """The products of one layer for every size of both ladders: the library has a kernel for some of them each, and
+    loads it when it is first used. The model's output matrix is left out, for its size, and so are FP8 ones."""
+    if (shape := _shape_of(config)) is None or shape.scheme is not None:
+        return
+    sizes = sorted({config.prefill_chunk, *(rows for phase in Phase for rows in config.rows(phase))})
+    matrices, dtype = matrices_of(shape), dtype_of(config.element)
+    # One memory for all weights, and one for all inputs.
+    weights = torch.zeros(max(outputs * inputs for outputs, inputs in matrices), dtype=dtype, device=device)
+    given = torch.zeros(sizes[-1] * max(inputs for _, inputs in matrices), dtype=dtype, device=device)
+    for outputs, inputs in matrices:
+        weight = weights[: outputs * inputs].view(outputs, inputs)
+        for rows in sizes:
+            product(given[: rows * inputs].view(rows, inputs), weight)
+
+
+def matrices_of(shape: ModelShape) -> list[tuple[int, int]]:
+    """(outputs, inputs) of the plain matrices that every layer of `shape` has, as they are multiplied."""
+    queries, both = shape.heads * shape.head_dim, 2 * shape.kv_heads * shape.head_dim
+    found = {"qkv": (queries + both, shape.hidden), "out": (shape.hidden, queries)}
+    if shape.mixture is None:
+        found["gate_up"] = ((1 + shape.gated) * shape.intermediate, shape.hidden)
+        found["down"] = (shape.hidden, shape.intermediate)
+    return list(dict.fromkeys(found.values()))
+
+
 def sample(vocab: int, config: EngineConfig, device: torch.device) -> None:
     """Tokens drawn in every way from logits that are all alike."""
     logits = torch.zeros(ROWS, vocab, dtype=dtype_of(config.element), device=device)
@@ -127,15 +154,23 @@ def sample(vocab: int, config: EngineConfig, device: torch.device) -> None:
 
 
 def attend(config: EngineConfig, device: torch.device) -> None:
-    """Attention of one layer in both phases, over a cache of one page. Nothing where the library transformers has the
-    model, and knows its shape, or where keys and values are of another form."""
-    folder, dtype = Path(config.model.path), dtype_of(config.element)
-    if computed_by_transformers(folder) or (shape := read_shape(folder)).latent is not None:
+    """Attention of one layer in both phases, over a cache of one page."""
+    if (shape := _shape_of(config)) is None:
         return
-    attention = attention_of(config, device, shape).backend
+    attention, dtype = attention_of(config, device, shape).backend, dtype_of(config.element)
     attention.bind(KvCache.allocate(shape, SCRATCH_PAGE + 1, config.page_size, cache_dtype(config), device))
     list(attention.reserve(ROWS, pages=1))
     for phase in Phase:
         attention.plan(dummy_inputs(phase, ROWS, config.page_size, device))
         heads = torch.zeros(ROWS, shape.heads + 2 * shape.kv_heads, shape.head_dim, dtype=dtype, device=device)
         attention.run(0, *heads.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=1))
+
+
+def _shape_of(config: EngineConfig) -> ModelShape | None:
+    """That of the model; None where the library transformers has it and knows its shape, and where keys and values are
+    of another form."""
+    folder = Path(config.model.path)
+    if computed_by_transformers(folder):
+        return None
+    shape = read_shape(folder, config.features.quantization is Quantization.Fp8)
+    return shape if shape.latent is None else None
