@@ -1,7 +1,7 @@
 """`graphpod-engine serve`: sockets first, everything else after.
 
 Only the standard library and the policy's words are imported before both ports listen; the rest of the front (and
-with it ZMQ, the HTTP server, the tokenizer) is imported when probes can already wait in the sockets' queues.
+with it the HTTP server and the tokenizer) is imported when probes can already wait in the sockets' queues.
 """
 
 import logging

@@ -1,62 +1,83 @@
-"""The two ZMQ sockets between front and engine process, and the engine's ends of them.
+"""The two Unix sockets between front and engine process, and both ends of each.
 
-One PAIR socket carries commands down and events up; a second one carries heartbeats, because a ZMQ socket belongs to
-one thread and the heart beats in its own. The front binds both as files in a private folder, the engine connects.
+One carries commands down and events up; a second one carries heartbeats, because a line belongs to one thread and the
+heart beats in its own. The front listens on both as files in a private folder, the engine connects. Each end reads in
+the thread that needs the frames: a frame wakes one thread, not three as with a library that has threads of its own.
 """
 
+import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import zmq
-
+from graphpod_runtime.wire.line import Line
 from graphpod_runtime.wire.messages import Command, Event, decode_commands, encode
 
 WIRE = "wire"
 
 BEAT = "beat"
 
-SEND_LIMIT_MS = 2000
-"""A closing engine waits this long for its last frame to leave."""
+SEND_LIMIT_SECONDS = 2.0
+"""A closing engine waits so long for its last frame to leave."""
+AT_ONCE = 1024
+"""Frames of commands that are read together."""
 
 
-def address(folder: Path, name: str) -> str:
-    """The ZMQ address of one of the two sockets, WIRE or BEAT, in `folder` (a socket path holds 107 bytes)."""
-    return f"ipc://{folder / name}"
+class FrontEnd:
+    """The front's end of one socket, WIRE or BEAT, in `folder` (a socket's path holds 107 bytes)."""
 
+    def __init__(self, folder: Path, name: str) -> None:
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listening.bind(str(folder / name))
+        self._listening.listen(1)
+        self._listening.setblocking(False)
+        self._line: Line | None = None
 
-def unbounded(socket: "zmq.Socket[Any]") -> None:
-    """Makes a socket never block its sender: a slow reader costs memory, not a deadlock. Before bind or connect."""
-    socket.setsockopt(zmq.SNDHWM, 0)
-    socket.setsockopt(zmq.RCVHWM, 0)
+    @property
+    def line(self) -> Line | None:
+        """To the engine, once it has connected."""
+        if self._line is None:
+            try:
+                self._line = Line(self._listening.accept()[0])
+            except BlockingIOError:
+                return None
+        return self._line
+
+    def fileno(self) -> int:
+        """Readable when the engine has connected, and of its line from then on."""
+        return (self._line or self._listening).fileno()
+
+    def close(self) -> None:
+        """Gives up what has not left."""
+        if self._line is not None:
+            self._line.close()
+        self._listening.close()
 
 
 class EngineEnd:
-    """The engine's end of one socket; it belongs to the thread that made it."""
+    """The engine's end of one socket; it belongs to the thread that made it. Where the front has gone, nothing comes
+    and what is sent is lost.
+    """
 
     def __init__(self, folder: Path, name: str) -> None:
-        # A context of its own: ending it is what waits for queued frames, and would wait for others' open sockets too.
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.PAIR)
-        unbounded(self._socket)
-        self._socket.setsockopt(zmq.LINGER, SEND_LIMIT_MS)
-        self._socket.connect(address(folder, name))
+        own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        own.connect(str(folder / name))
+        self._line = Line(own)
 
     def send(self, events: Sequence[Event]) -> None:
-        """Queues one frame; nothing is sent for no events."""
+        """Sends one frame; nothing is sent for no events."""
         if events:
-            self._socket.send(encode(events))
+            self._line.send(encode(events))
 
     def poll(self, seconds: float) -> list[Command]:
         """Every command that is there; waits up to `seconds` for the first."""
-        commands: list[Command] = []
-        timeout = int(seconds * 1000)
-        while self._socket.poll(timeout):
-            commands += decode_commands(self._socket.recv())
-            timeout = 0
-        return commands
+        frames = self._line.take(AT_ONCE)
+        if not frames and seconds:
+            self._line.wait(seconds)
+            frames = self._line.take(AT_ONCE)
+        elif self._line.pending:
+            self._line.flush()
+        return [command for frame in frames for command in decode_commands(frame)]
 
     def close(self) -> None:
-        """Returns when queued frames have left, after SEND_LIMIT_MS at most."""
-        self._socket.close()
-        self._context.term()
+        """Returns when what was sent has left, after SEND_LIMIT_SECONDS at most."""
+        self._line.close(SEND_LIMIT_SECONDS)

@@ -8,18 +8,14 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import zmq
-
 from graphpod_runtime.engine import process, runner  # noqa: F401 - with torch, for all forks
 from graphpod_runtime.wire.messages import Fatal, decode_events
-from graphpod_runtime.wire.socket import BEAT, WIRE, address
+from graphpod_runtime.wire.socket import BEAT, WIRE, FrontEnd
 from tests.forked import Program
-
-LONGEST = 120.0  # s, of one start
 
 
 class End(NamedTuple):
@@ -38,16 +34,12 @@ class EngineForks:
     def end_of(self, config: Path) -> End:
         """Of a start that fails."""
         with tempfile.TemporaryDirectory() as folder, ExitStack() as open_now:
-            context = open_now.enter_context(zmq.Context())
-            wire, beats = (open_now.enter_context(context.socket(zmq.PAIR)) for _ in range(2))
-            wire.bind(address(Path(folder), WIRE))
-            beats.bind(address(Path(folder), BEAT))
+            wire, _ = (open_now.enter_context(closing(FrontEnd(Path(folder), name))) for name in (WIRE, BEAT))
             self._forking.stdin.write(f"{config}\t{folder}\n")
             self._forking.stdin.flush()
             code = int(self._forking.stdout.readline())
-            events = []
-            while wire.poll(0 if events else LONGEST * 1000):
-                events += decode_events(wire.recv())
+            assert wire.line is not None, "the engine has never come"
+            events = [event for frame in wire.line.take(1000) for event in decode_events(frame)]
         (fatal,) = (event for event in events if isinstance(event, Fatal))
         return End(code, fatal)
 

@@ -11,8 +11,9 @@ from zmq.utils import z85
 from graphpod_runtime.base.group_key import derived
 from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Notice, Order, decode_notices, decode_order, encode
-from graphpod_runtime.wire.socket import SEND_LIMIT_MS, unbounded
 
+SEND_LIMIT_MS = 2000
+"""A rank that ends waits so long for its last frame to leave."""
 MOST_NOTICES, NOTICE_BYTES = 1024, 1 << 20
 """That wait at the first rank's ends, and of one: strangers may reach these where ranks are on several machines."""
 
@@ -91,7 +92,9 @@ def _socket(
     context: "zmq.Context[zmq.Socket[bytes]]", kind: int, meeting: Meeting, *, first: bool = False
 ) -> "zmq.Socket[bytes]":
     socket = context.socket(kind)
-    unbounded(socket)
+    # A slow reader costs memory, not a deadlock.
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.RCVHWM, 0)
     socket.setsockopt(zmq.IPV6, 1)
     if meeting.leader is not None and meeting.leader.key:
         _keyed(socket, meeting.leader.key, first)

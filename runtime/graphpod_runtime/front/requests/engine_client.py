@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import zmq
-
 from graphpod_policy import ExitCode
 from graphpod_runtime.front.requests.frame_receiver import FrameReceiver
 from graphpod_runtime.front.requests.open_requests import OpenRequests
@@ -27,14 +25,11 @@ from graphpod_runtime.wire.messages import (
     decode_events,
     encode,
 )
-from graphpod_runtime.wire.socket import BEAT, WIRE, address, unbounded
+from graphpod_runtime.wire.socket import BEAT, WIRE, FrontEnd
 
 log = logging.getLogger("graphpod.front")
 
 ENGINE_COMMAND = (sys.executable, "-m", "graphpod_runtime.engine.process")
-
-LAST_WORDS_SECONDS = 0.3
-"""After the process has gone, frames that it left in the socket arrive within this."""
 
 
 class EngineClient(OpenRequests):
@@ -49,14 +44,12 @@ class EngineClient(OpenRequests):
         self._on_event = on_event
         self._command = command
         self._folder = tempfile.TemporaryDirectory(prefix="graphpod-")
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._fatal: Fatal | None = None
         self._drained = False
         self._process: asyncio.subprocess.Process | None = None
         self._frames: FrameReceiver | None = None
         folder = Path(self._folder.name)
-        self._wire = self._bind(folder, WIRE)
-        self._beat = self._bind(folder, BEAT)
+        self._wire, self._beat = FrontEnd(folder, WIRE), FrontEnd(folder, BEAT)
 
     @property
     def pid(self) -> int:
@@ -78,8 +71,9 @@ class EngineClient(OpenRequests):
             ends: list[asyncio.Future[Any]] = [exited, self._frames.failed, beats.failed]
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             code = done.pop().result()
-            await asyncio.sleep(LAST_WORDS_SECONDS)
+            # What an engine has sent is here, even if it has gone.
             self._frames.read_all()
+            beats.read_all()
         finally:
             exited.cancel()
             self._frames.close()
@@ -107,23 +101,19 @@ class EngineClient(OpenRequests):
 
     def close(self) -> None:
         """Gives up sockets and folder."""
-        self._context.destroy(linger=0)
+        self._wire.close()
+        self._beat.close()
         self._folder.cleanup()
 
-    def _bind(self, folder: Path, name: str) -> "zmq.Socket[bytes]":
-        socket = self._context.socket(zmq.PAIR)
-        unbounded(socket)
-        socket.bind(address(folder, name))
-        return socket
-
     def _send(self, commands: list[Command]) -> None:
-        try:
-            self._wire.send(encode(commands), zmq.NOBLOCK)
-        except zmq.Again:
-            # Without a limit on the queue only a missing engine refuses a frame; its end ends every request.
+        frame, line = encode(commands), self._wire.line
+        if line is not None:
+            line.send(frame)
+        if line is None or line.ended:
+            # Its end ends every request.
             log.warning("the engine has gone: %s was not sent", ", ".join(type(one).__name__ for one in commands))
-        if self._frames is not None:
-            self._frames.look()
+        elif self._frames is not None:
+            self._frames.sent()
 
     def _read(self, frame: bytes) -> None:
         for event in decode_events(frame):

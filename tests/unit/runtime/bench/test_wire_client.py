@@ -21,7 +21,7 @@ def gone() -> None:
 
 @pytest.fixture(autouse=True)
 def checks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire_client, "CHECK_MS", 10)
+    monkeypatch.setattr(wire_client, "CHECK_SECONDS", 0.01)
 
 
 def test_an_engine_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
@@ -52,18 +52,16 @@ def engine(folder: Path, reason: FinishReason, orders: list[object]) -> threadin
 
 def test_requests_are_sent_together_and_awaited_to_their_end(tmp_path: Path) -> None:
     orders: list[object] = []
-    thread = engine(tmp_path, FinishReason.Length, orders)
     with WireClient(tmp_path, lambda: None) as client:
+        thread = engine(tmp_path, FinishReason.Length, orders)
         client.generate([[1, 2], [3, 4]], 2)
     thread.join()
     assert orders == [Submit("0", [1, 2], 2, ignore_eos=True), Submit("1", [3, 4], 2, ignore_eos=True), Drain()]
 
 
 def test_a_request_that_ends_otherwise_is_an_error(tmp_path: Path) -> None:
-    thread = engine(tmp_path, FinishReason.Error, [])
-    with (
-        pytest.raises(RuntimeError, match="the engine ended a request with error"),
-        WireClient(tmp_path, lambda: None) as client,
-    ):
-        client.generate([[1, 2]], 2)
+    with WireClient(tmp_path, lambda: None) as client:
+        thread = engine(tmp_path, FinishReason.Error, [])
+        with pytest.raises(RuntimeError, match="the engine ended a request with error"):
+            client.generate([[1, 2]], 2)
     thread.join()

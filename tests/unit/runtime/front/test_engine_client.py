@@ -22,10 +22,11 @@ from graphpod_runtime.wire.report import State
 from .conftest import engine_json
 
 BABBLE = """
-import sys, zmq
-socket = zmq.Context().socket(zmq.PAIR)
-socket.connect(f"ipc://{sys.argv[4]}/wire")
-socket.send(b"no frame of ours")
+import socket, sys
+from graphpod_runtime.wire.line import Line
+own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+own.connect(f"{sys.argv[4]}/wire")
+Line(own).send(b"no frame of ours")
 sys.stdin.read()
 """
 LAST_WORDS = """

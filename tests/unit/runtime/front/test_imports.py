@@ -27,7 +27,7 @@ def test_both_ports_accept_before_anything_slow_is_imported(tmp_path: Path) -> N
     # connection by then. The folder has no tokenizer, so the start ends by itself after all of them.
     program = """
         import json, socket, sys
-        SLOW = {"zmq", "msgspec", "uvloop", "uvicorn", "starlette", "fastapi", "pydantic", "jinja2", "tokenizers"}
+        SLOW = {"msgspec", "uvloop", "uvicorn", "starlette", "fastapi", "pydantic", "jinja2", "tokenizers"}
         listeners, accepted = [], {}
 
         def hook(event, arguments):

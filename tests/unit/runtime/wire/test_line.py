@@ -1,0 +1,111 @@
+"""Frames over a stream socket: whole and in order however they come, and a sender that never waits."""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from graphpod_runtime.wire.line import LENGTH_BYTES, Line
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Line, socket.socket]]:
+    """A line, and the bare socket at its other end."""
+    one, other = socket.socketpair()
+    line = Line(one)
+    yield line, other
+    line.close()
+    other.close()
+
+
+def bytes_of(frame: bytes) -> bytes:
+    return len(frame).to_bytes(LENGTH_BYTES, "little") + frame
+
+
+def test_a_frame_comes_whole_whatever_pieces_its_bytes_come_in(pair: tuple[Line, socket.socket]) -> None:
+    line, other = pair
+    frames = [b"", b"a", b"b" * 300]
+    taken: list[bytes] = []
+    for byte in b"".join(map(bytes_of, frames)):
+        other.send(bytes([byte]))
+        taken += line.take(10)
+    assert taken == frames
+
+
+def test_no_more_frames_are_taken_than_asked_for(pair: tuple[Line, socket.socket]) -> None:
+    line, other = pair
+    other.send(b"".join(bytes_of(b"%d" % number) for number in range(5)))
+    assert [line.take(2) for _ in range(4)] == [[b"0", b"1"], [b"2", b"3"], [b"4"], []]
+
+
+def test_sending_to_one_that_does_not_read_never_waits_and_keeps_the_order(pair: tuple[Line, socket.socket]) -> None:
+    line, other = pair
+    frames = [bytes([number]) * (1 << 16) for number in range(64)]
+    for frame in frames:
+        line.send(frame)
+    assert line.pending
+    reader = Line(other)
+    taken: list[bytes] = []
+    while len(taken) < len(frames):
+        line.flush()
+        taken += reader.take(100)
+    assert taken == frames
+    assert not line.pending
+
+
+def test_a_line_that_waits_sends_what_it_has_kept(pair: tuple[Line, socket.socket]) -> None:
+    line, other = pair
+    frame = b"x" * (4 << 20)
+    line.send(frame)
+    reader, taken = Line(other), list[bytes]()
+
+    def read() -> None:
+        while not taken:
+            reader.wait(1.0)
+            taken.extend(reader.take(1))
+        reader.send(b"thanks")
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert line.wait(60.0)
+    thread.join()
+    assert (taken, line.take(1)) == ([frame], [b"thanks"])
+
+
+def test_a_line_that_closes_waits_for_a_reader_but_not_for_ever(pair: tuple[Line, socket.socket]) -> None:
+    line, other = pair
+    frame = b"x" * (4 << 20)
+    line.send(frame)
+    reader, taken = Line(other), list[bytes]()
+
+    def read() -> None:
+        while not taken:
+            reader.wait(1.0)
+            taken.extend(reader.take(1))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    line.close(60.0)
+    thread.join()
+    assert taken == [frame]
+    one, other = socket.socketpair()
+    stuck = Line(one)
+    stuck.send(frame)
+    stuck.close(0.01)
+    other.close()
+
+
+def test_after_the_other_end_has_gone_its_frames_are_taken_and_what_is_sent_is_lost(
+    pair: tuple[Line, socket.socket],
+) -> None:
+    line, other = pair
+    other.send(bytes_of(b"last"))
+    other.close()
+    line.send(b"lost")
+    assert line.take(10) == [b"last"]
+    line.send(b"lost")
+    assert line.ended
+    assert not line.pending
+    assert line.take(10) == []
+    assert not line.wait(0.0)
