@@ -1,19 +1,18 @@
 """One request over HTTP, and when each piece of its answer came."""
 
+import asyncio
 import time
 from typing import Any, NamedTuple
 
-import aiohttp
 import msgspec
 
+from graphpod_runtime.bench.serve.drive.connection import CannotConnect, Connections
 from graphpod_runtime.bench.serve.drive.messages import Target
 from graphpod_runtime.bench.serve.drive.sse import DONE, Events
 from graphpod_runtime.bench.serve.figures.record import Outcome
 
 LONGEST_MESSAGE = 300
 """Characters of a server's error that are kept."""
-KEEP_SECONDS = 2.0
-"""How long a connection may be idle. Servers close theirs after 5 s; a request that meets the close is lost."""
 GOOD_ENDS = frozenset({"length", "stop", "tool_calls"})
 """Finish reasons of an answer that ended as it should."""
 
@@ -134,57 +133,46 @@ class Ask(NamedTuple):
 
 
 class Client:
-    """One keep-alive session with a server."""
+    """Asks one server, over `connections` to it."""
 
-    def __init__(self, session: aiohttp.ClientSession, target: Target) -> None:
-        self._session = session
-        self._target = target
+    def __init__(self, connections: Connections, target: Target) -> None:
+        self._connections, self._target = connections, target
 
     async def ask(self, ask: Ask, answer: Answer) -> None:
         """Sends it and fills `answer` until the stream has ended, failed, or was left. Failures end in the answer."""
+        status, events, refusal = 200, Events(), b""
+
+        def take(found: int, data: bytes, now: float) -> bool:
+            nonlocal status, refusal
+            if (status := found) != 200:
+                refusal += data
+                return len(refusal) < LONGEST_MESSAGE
+            for event in events.feed(data):
+                answer.take(event, now)
+            if answer.outcome is not Outcome.Failed and ask.cancel_after is not None:
+                answer.outcome = Outcome.Cancelled if len(answer.stamps) >= ask.cancel_after else answer.outcome
+            return answer.outcome is Outcome.Completed
+
         try:
-            async with self._session.post(self._target.base + ask.path, data=ask.body) as response:
-                if response.status != 200:
-                    answer.fail(
-                        f"HTTP {response.status}",
-                        (await response.content.read(LONGEST_MESSAGE)).decode(errors="replace"),
-                    )
-                else:
-                    await self._read(response, ask.cancel_after, answer)
+            connection = await self._connections.take()
+            done = connection.send(self._connections.request(ask.path, ask.body), take)
+            try:
+                async with asyncio.timeout_at(asyncio.get_running_loop().time() + self._target.timeout):
+                    await done
+            except BaseException:
+                connection.close()
+                raise
+            self._connections.give_back(connection)
+            if status != 200:
+                answer.fail(f"HTTP {status}", refusal.decode(errors="replace"))
+            elif answer.outcome is not Outcome.Cancelled:
+                answer.close()
         except TimeoutError:
             answer.fail("timeout", f"no end within {self._target.timeout:g} s")
-        except aiohttp.ClientConnectorError as error:
+        except CannotConnect as error:
             answer.fail("cannot connect", str(error))
-        except aiohttp.ClientError as error:
-            answer.fail("connection lost", f"{type(error).__name__}: {error}")
+        except OSError as error:
+            answer.fail("connection lost", str(error))
         except msgspec.DecodeError as error:
             answer.fail("not an OpenAI stream", str(error))
         answer.end = time.monotonic()
-
-    async def _read(self, response: aiohttp.ClientResponse, cancel_after: int | None, answer: Answer) -> None:
-        events = Events()
-        async for data in response.content.iter_any():
-            now = time.monotonic()
-            for event in events.feed(data):
-                answer.take(event, now)
-            if answer.outcome is Outcome.Failed:
-                break
-            if cancel_after is not None and len(answer.stamps) >= cancel_after:
-                answer.outcome = Outcome.Cancelled
-                response.close()
-                return
-        answer.close()
-
-
-def session(target: Target) -> aiohttp.ClientSession:
-    """As many connections as requests at a time, kept open between them. Answers come uncompressed."""
-    headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-    if target.key is not None:
-        headers["Authorization"] = f"Bearer {target.key}"
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_SECONDS),
-        timeout=aiohttp.ClientTimeout(total=target.timeout, sock_connect=30),
-        headers=headers,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-    )

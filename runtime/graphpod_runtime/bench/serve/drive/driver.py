@@ -5,6 +5,7 @@ what clients do. Ends after it has said Finished.
 """
 
 import asyncio
+import contextlib
 import gc
 import sys
 import time
@@ -16,7 +17,8 @@ import msgspec
 import uvloop
 
 from graphpod_runtime.bench.serve.drive import messages
-from graphpod_runtime.bench.serve.drive.client import Answer, Ask, Client, session
+from graphpod_runtime.bench.serve.drive.client import Answer, Ask, Client
+from graphpod_runtime.bench.serve.drive.connection import Connections
 from graphpod_runtime.bench.serve.drive.messages import Ended, Finished, Go, Order, Ready, Said, Stop, Tick
 from graphpod_runtime.bench.serve.figures.record import Outcome, Record
 from graphpod_runtime.bench.serve.figures.spread import spread
@@ -159,8 +161,8 @@ def _record(number: int, turn: int, asked: int, due: float | None, answer: Answe
 
 async def drive(order: Order, commands: asyncio.StreamReader) -> None:
     """All of it, from making prompts to Finished."""
-    async with session(order.target) as http:
-        shares = [Share(load, order, Client(http, order.target)) for load in order.loads]
+    with contextlib.closing(Connections(order.target)) as connections:
+        shares = [Share(load, order, Client(connections, order.target)) for load in order.loads]
         gc.collect()
         gc.freeze()  # prompts stay; looking at them again and again would be pauses
         _say(Ready())

@@ -2,7 +2,7 @@
 
 import aiohttp
 
-from graphpod_runtime.bench.serve.drive.client import LONGEST_MESSAGE, session
+from graphpod_runtime.bench.serve.drive.client import LONGEST_MESSAGE
 from graphpod_runtime.bench.serve.drive.messages import Target
 from graphpod_runtime.bench.serve.figures.report import Server
 
@@ -25,7 +25,7 @@ def base_of(url: str) -> str:
 
 async def ask(base: str, key: str | None, name: str | None) -> Server:
     """The server behind `base`. `name` picks one of several models. TargetInvalid where there is none."""
-    async with session(Target(base, "", key, timeout=30)) as http:
+    async with _session(Target(base, "", key, timeout=30)) as http:
         try:
             async with http.get(f"{base}/models") as response:
                 if response.status != 200:
@@ -46,6 +46,11 @@ async def ask(base: str, key: str | None, name: str | None) -> Server:
         return Server(url=base, model=chosen, version=f"{owner} {await _version(http, base)}")
 
 
+def _session(target: Target) -> aiohttp.ClientSession:
+    key = {} if target.key is None else {"Authorization": f"Bearer {target.key}"}
+    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=target.timeout, sock_connect=30), headers=key)
+
+
 async def _version(http: aiohttp.ClientSession, base: str) -> str:
     for path in VERSIONS:
         try:
@@ -60,7 +65,7 @@ async def _version(http: aiohttp.ClientSession, base: str) -> str:
 async def refusal_of_ids(target: Target, vocab: int) -> str | None:
     """Why /v1/completions refuses a prompt of token ids, the largest of them `vocab` - 1; None where it takes one."""
     body = {"model": target.model, "prompt": [vocab // 2, vocab - 1], "max_tokens": 1}
-    async with session(target) as http:
+    async with _session(target) as http:
         try:
             async with http.post(f"{target.base}/completions", json=body) as response:
                 said = (await response.text())[:LONGEST_MESSAGE]
