@@ -11,6 +11,7 @@ from graphpod_policy import Architecture, Device, Kernels
 from graphpod_policy import AttentionBackend as Asked
 from graphpod_policy import attention as policy
 from graphpod_runtime.attention.base import AttentionBackend
+from graphpod_runtime.attention.flashinfer_parts import import_parts
 from graphpod_runtime.attention.sdpa import TorchAttention
 from graphpod_runtime.attention.trees import TreeAttention
 from graphpod_runtime.base.shapes import ModelShape
@@ -95,6 +96,7 @@ def kernels_for(head_dim: int, dtype: torch.dtype, kv_dtype: torch.dtype) -> Ker
         return Kernels(fa2=(), fa3=(), installed=False)
     if dtype not in (torch.bfloat16, torch.float16):
         return Kernels(fa2=(), fa3=())
+    import_parts()
     from flashinfer.jit import env
     from flashinfer.jit.attention.modules import get_batch_prefill_uri
 
