@@ -135,7 +135,7 @@ class Loop:
             self.turn()
 
     def turn(self) -> None:
-        """One round: every command that came, one pass, one frame of events."""
+        """One round: every command that came, one pass, its events."""
         self._beat()
         events: list[Event] = []
         for command in self._commands():
@@ -162,6 +162,10 @@ class Loop:
         # What ended in flight gives its pages back a turn later.
         rests = busy and not self.busy
         if ended:
+            if busy and any(_has_first(progress.sequence) for progress in landed):
+                # A first token that is the last one, too, waits for no counting.
+                self._link.send([event for event in events if isinstance(event, Tokens)])
+                events = [event for event in events if not isinstance(event, Tokens)]
             # Counters first: who reads the metrics after its answer finds its request counted.
             events.insert(0, self._counters())
         self._link.send([*events, *said])
@@ -226,7 +230,7 @@ class Loop:
         if progress.finish is FinishReason.Error:
             its_own = progress.token == NOTHING_LEFT
             return [Finished(sequence.id, FinishReason.Error, progress.message, its_own=its_own)]
-        first = len(sequence.tokens) == sequence.prompt_len + 1
+        first = _has_first(sequence)
         prompt = sequence.prompt_logprobs if first else []
         cached = (sequence.cached or 0) if first else 0
         phases = self._metrics.phases(sequence.marks) if first and sequence.marks is not None else None
@@ -281,6 +285,11 @@ def _sequence(command: Submit, grammar: AnswerGrammar | None) -> Sequence:
         grammar=grammar,
         marks=Marks() if command.traced else None,
     )
+
+
+def _has_first(sequence: Sequence) -> bool:
+    """Whether its latest token is its first one."""
+    return len(sequence.tokens) == sequence.prompt_len + 1
 
 
 def _embedding(sequence: Sequence, pooled: Pooled, phases: Phases | None) -> list[Event]:

@@ -146,6 +146,14 @@ def test_every_turn_beats_and_the_counters_arrive_before_the_end_they_count() ->
     assert values["graphpod_preemptions_total"] == 0
 
 
+def test_a_first_token_that_is_the_last_one_leaves_before_its_end_is_counted() -> None:
+    link, _, _ = run([Submit("a", [1], 1), Submit("b", [1, 2], 1), Drain()])
+    tokens, (counters, *ends) = link.frames[-2:]
+    assert tokens == [Tokens("a", [1]), Tokens("b", [2])]
+    assert isinstance(counters, CounterSnapshot)
+    assert ends == [Finished("a", FinishReason.Length), Finished("b", FinishReason.Length)]
+
+
 @pytest.mark.parametrize(("prefix_cache", "cached"), [(PrefixCache.Off, 0), (PrefixCache.Auto, 2)])
 def test_an_idle_engine_has_said_that_no_page_is_in_use(prefix_cache: PrefixCache, cached: int) -> None:
     """The request ends by its end token, with a pass in flight that still owns its pages. Those of the prefix cache
