@@ -16,6 +16,7 @@ from graphpod_runtime.front.request_body import BodyRoom, Interrupted, RequestBo
 from graphpod_runtime.front.request_id import ANTHROPIC_HEADER, HEADER, IGNORED, request_id
 from graphpod_runtime.front.requests.error_shapes import encoded_for, is_anthropic
 from graphpod_runtime.front.requests.errors import CLIENT_GONE, ApiError, too_large, unauthorized, unavailable
+from graphpod_runtime.front.server.connection import WHOLE
 from graphpod_runtime.front.server_info import OPEN, PATHS, ServerInfo
 from graphpod_runtime.front.status import Status
 
@@ -37,7 +38,7 @@ class ApiMiddleware:
         self._room = BodyRoom(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        incoming = RequestBody(scope, receive, self._room)
+        incoming = RequestBody(scope, receive, self._room, has_come=WHOLE in scope.get("extensions", ()))
         # A redirect would name this server's own address, which clients of a gateway cannot reach.
         scope["path"] = served_path(scope["path"])
 

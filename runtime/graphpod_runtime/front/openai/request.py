@@ -111,10 +111,10 @@ class GenerationRequest(SamplingFields, StructuredFields):
         answer and is not built. What is accepted unused is not kept.
         """
         ignored: Ignored = {name: None for name in UNUSED if getattr(self, name) is not None}
+        for name in ignored:
+            setattr(self, name, None)
         take_unknown(self, self.not_built, "", "", ignored)
         self.take_ignored_of_structured(ignored)
-        for name in UNUSED:
-            setattr(self, name, None)
         if self.stream_options is not None:
             take_unknown(self.stream_options, {}, "stream_options.", "stream_options.", ignored)
             if not self.stream:

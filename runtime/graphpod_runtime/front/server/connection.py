@@ -30,6 +30,8 @@ HOP = (b"connection", b"upgrade", b"http2-settings")
 """Fields of a header that asks for another protocol."""
 ABORT = "graphpod.abort"
 """The extension of a request's scope that drops its connection at once, with what was not sent yet."""
+WHOLE = "graphpod.whole"
+"""That the request's body has come already."""
 READ = "graphpod.read"
 """That of how long a stream's client may read nothing."""
 
@@ -169,6 +171,7 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request has been read."""
         self._header_read = False
+        self.scope["extensions"][WHOLE] = {}
         super().on_message_complete()
 
     def _should_upgrade(self) -> bool:

@@ -17,6 +17,7 @@ from graphpod_runtime.front.server.connection import (
     HEADER_BYTES,
     MAX_AHEAD,
     PIECE_BYTES,
+    WHOLE,
     room_for_connections,
 )
 from graphpod_runtime.front.server.listen import listen, server
@@ -188,6 +189,31 @@ async def echoes(scope: Any, receive: Any, send: Any) -> None:
     headers = [(b"content-length", str(len(body)).encode()), (b"said", scope["method"].encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def test_an_application_is_told_when_the_body_has_come_with_its_header() -> None:
+    told, asked = list[bool](), asyncio.Event()
+
+    async def telling(scope: Any, receive: Any, send: Any) -> None:
+        told.append(WHOLE in scope["extensions"])
+        asked.set()
+        await echoes(scope, receive, send)
+
+    async def run() -> None:
+        async with Serving(telling) as serving:
+            reader, writer = await serving.connect()
+            for together in (True, False, True):
+                asked.clear()
+                head, body = POST + b"content-length: 4\r\n\r\n", b"body"
+                writer.write(head + body if together else head)
+                await asyncio.wait_for(asked.wait(), 30)
+                if not together:
+                    writer.write(body)
+                await reader.readuntil(body)
+            writer.close()
+
+    asyncio.run(run())
+    assert told == [True, False, True]
 
 
 def test_a_request_that_offers_http_2_keeps_its_body_and_its_connection() -> None:

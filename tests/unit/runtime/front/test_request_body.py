@@ -51,6 +51,22 @@ def test_a_body_comes_whole_and_its_room_is_given_back_once_it_has_been_read() -
     asyncio.run(run())
 
 
+def test_a_body_that_has_come_is_read_without_a_timer_and_within_the_same_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def read(size: int) -> int | None:
+        scope = {"headers": [(b"content-length", b"%d" % size)]}
+        incoming = RequestBody(scope, Client(piece(b"x" * size, more=False)), BodyRoom(LIMITS), has_come=True)
+        refusal = await incoming.read()
+        return refusal and refusal.status
+
+    def no_timer(seconds: float) -> None:
+        raise AssertionError(f"a timer of {seconds} s")
+
+    monkeypatch.setattr(asyncio, "timeout", no_timer)
+    assert [asyncio.run(read(size)) for size in (3, LIMITS.body_bytes + 1)] == [None, 413]
+
+
 def test_a_body_beyond_a_limit_is_refused_and_given_back() -> None:
     async def run() -> None:
         room = BodyRoom(LIMITS)
