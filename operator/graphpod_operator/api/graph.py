@@ -8,14 +8,13 @@ from pydantic import AfterValidator, Field
 
 from graphpod_operator.api.base import ATOMIC, ApiModel, Bytes, Integer, PositiveDuration, Ruled, ValidationRule
 from graphpod_policy import CompileMode, OnCaptureFailure, OnUnsupported, Policy
+from graphpod_policy.limits import MOST_CONTEXT, MOST_SIZES
 
-MAX_SIZES = 128
-
-Size = Annotated[Integer, Field(ge=1, le=1_048_576)]
+Size = Annotated[Integer, Field(ge=1, le=MOST_CONTEXT)]
 
 Ladder = Annotated[
     tuple[Size, ...],
-    Field(min_length=1, max_length=MAX_SIZES, json_schema_extra=ATOMIC),
+    Field(min_length=1, max_length=MOST_SIZES, json_schema_extra=ATOMIC),
     Ruled(
         ValidationRule(
             "self.isSorted()", "sizes must be in ascending order", lambda sizes: list(sizes) == sorted(sizes)

@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from graphpod_operator.api.base import ApiModel
-from graphpod_operator.api.graph import MAX_SIZES
 from graphpod_policy import Backend, Outcome, Policy, Stage
+from graphpod_policy.limits import MOST_CONTEXT, MOST_SIZES
 
 MESSAGE_MAX = 256
 MAX_DECISIONS = 32
@@ -94,8 +94,8 @@ class PodPolicies(StatusModel):
 
 
 AdvisedLadder = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=1_048_576)], ...],
-    Field(max_length=MAX_SIZES, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
+    tuple[Annotated[int, Field(ge=1, le=MOST_CONTEXT)], ...],
+    Field(max_length=MOST_SIZES, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
 ]
 
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from graphpod_operator.api.graph import MAX_SIZES
 from graphpod_operator.api.names import (
     ADOPT_ANNOTATION,
     PAUSED_ANNOTATION,
@@ -20,6 +19,7 @@ from graphpod_operator.api.status import MESSAGE_MAX
 from graphpod_operator.cache.key import Key
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.cluster import Raw
+from graphpod_policy.limits import MOST_CONTEXT, MOST_SIZES
 
 ADOPT_MAX = 253
 """Characters of the annotation graphpod.dev/adopt that count: an annotation of the Deployment repeats them."""
@@ -107,7 +107,7 @@ class _Phase(msgspec.Struct, frozen=True):
 
 
 _AdvisedLadder = Annotated[
-    tuple[Annotated[int, msgspec.Meta(ge=1, le=1_048_576)], ...], msgspec.Meta(max_length=MAX_SIZES)
+    tuple[Annotated[int, msgspec.Meta(ge=1, le=MOST_CONTEXT)], ...], msgspec.Meta(max_length=MOST_SIZES)
 ]
 
 

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from graphpod_operator.api.graph import MAX_SIZES
 from graphpod_policy import FallbackReason, Phase, Policy
 from graphpod_policy.ladder.advice import LadderUse, SizeUse
+from graphpod_policy.limits import MOST_SIZES
 from graphpod_policy.metrics import GRAPH_ROWS
 
 REQUESTED = "graphpod_graph_requested_rows"
@@ -146,8 +146,8 @@ def _use(phase: Phase, found: _Phase) -> PhaseUse:
         raise NoLadderMetrics(
             f"{REQUESTED} of {phase} is missing: this engine does not count what passes ask of a ladder"
         )
-    if len(found.replays) > MAX_SIZES:
-        raise NoLadderMetrics(f"{phase} has {len(found.replays)} sizes, more than {MAX_SIZES}")
+    if len(found.replays) > MOST_SIZES:
+        raise NoLadderMetrics(f"{phase} has {len(found.replays)} sizes, more than {MOST_SIZES}")
     bounds = (*map(float, GRAPH_ROWS), float("inf"))
     if found.below.keys() != set(bounds):
         raise NoLadderMetrics(f"{REQUESTED} of {phase} has other buckets than this version of graphpod")
