@@ -31,6 +31,7 @@ from graphpod_runtime.engine.pulse import Pulse
 from graphpod_runtime.engine.ranks.meeting import ports_of
 from graphpod_runtime.engine.ranks.others import Others
 from graphpod_runtime.engine.ranks.roster import Roster
+from graphpod_runtime.engine.start.collector import PausedCollector
 from graphpod_runtime.engine.start.start_log import StartLog
 from graphpod_runtime.grammar.vocabulary import GrammarsUnavailable
 from graphpod_runtime.wire.messages import CounterSnapshot, Fatal, Warmup
@@ -90,15 +91,17 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
 
 
 def _serve(config: EngineConfig, link: EngineEnd, pulse: Pulse, make_runner: MakeRunner, began: float) -> None:
-    start_log = StartLog(log.info)
+    start_log, collector = StartLog(log.info), PausedCollector()
 
     def report(report: "Report") -> None:
+        collector.note(report.stages)
         pulse.beat(report.state.value)
         start_log.note(report)
         link.send([CounterSnapshot(runner.counters.changes()), Warmup(report.as_dict())])
 
     runner = make_runner(config, report, began)
     runner.start()
+    collector.resume()
     # What the start made lives as long as the process: the collector need not walk it again.
     gc.collect()
     gc.freeze()
