@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from graphpod_policy import Phase, Policy
+from graphpod_runtime.engine.capture.capturer import no_collector
 from graphpod_runtime.engine.capture.phase_capture import PhaseCapture
 from graphpod_runtime.engine.forward.passes import Code, PrefillPass
 from graphpod_runtime.engine.runner import Runner
@@ -68,3 +69,15 @@ def test_no_collector_runs_during_a_capture_and_it_runs_again_afterwards(
         assert gc.get_freeze_count() == 0
     assert (False, True) in seen
     assert gc.isenabled()
+
+
+def test_what_was_set_aside_before_a_capture_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    for name in ("freeze", "unfreeze"):
+        monkeypatch.setattr(gc, name, lambda name=name: calls.append(name))
+    for aside, expected in ((0, ["freeze", "unfreeze"]), (7, [])):
+        calls.clear()
+        monkeypatch.setattr(gc, "get_freeze_count", lambda aside=aside: aside)
+        with no_collector():
+            assert not gc.isenabled()
+        assert (calls, gc.isenabled()) == (expected, True)

@@ -113,14 +113,17 @@ class Capturer:
 @contextmanager
 def no_collector() -> Iterator[None]:
     """No collection starts of its own accord, which would free tensors in the middle of a capture; one that somebody
-    asks for walks little, because what is alive now is set aside.
+    asks for walks little, because what is alive now is set aside, or what was imported has been since the weights came:
+    that stays so.
     """
-    collecting = gc.isenabled()
+    collecting, aside = gc.isenabled(), gc.get_freeze_count() > 0
     gc.disable()
-    gc.freeze()
+    if not aside:
+        gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not aside:
+            gc.unfreeze()
         if collecting:
             gc.enable()
