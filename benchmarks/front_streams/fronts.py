@@ -34,7 +34,8 @@ def running(
     **environment: str,
 ) -> Iterator[tuple[int, str]]:
     """Process id and URL of a tree's front that is ready in so many seconds. `module` runs it, in this environment."""
-    paths = os.pathsep.join(map(str, (tree / "policy", tree / "runtime", ROOT)))
+    given = filter(None, [os.environ.get("PYTHONPATH")])
+    paths = os.pathsep.join([*map(str, (tree / "policy", tree / "runtime", ROOT)), *given])
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", module, str(config)],
