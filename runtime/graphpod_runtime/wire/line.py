@@ -64,14 +64,17 @@ class Line:
         return frames
 
     def wait(self, seconds: float) -> bool:
-        """Whether something has come in `seconds`, or the other end has gone; what is kept is sent meanwhile."""
+        """Whether something has come in `seconds`, or the other end has gone; what is kept is sent meanwhile. It may wait
+        a millisecond less, but not longer.
+        """
         if self._read_out:
             time.sleep(seconds)
             return False
         limit = time.monotonic() + seconds
         while True:
             self._waiting.modify(self._socket, select.POLLIN | (select.POLLOUT if self._out else 0))
-            happened = self._waiting.poll(max(0.0, limit - time.monotonic()) * 1000)
+            # In whole milliseconds, and none too many: a launch may be due then.
+            happened = self._waiting.poll(int(max(0.0, limit - time.monotonic()) * 1000))
             self.flush()
             if not happened:
                 return False

@@ -73,6 +73,27 @@ def test_a_line_that_waits_sends_what_it_has_kept(pair: tuple[Line, socket.socke
     assert (taken, line.take(1)) == ([frame], [b"thanks"])
 
 
+@pytest.mark.parametrize(("seconds", "milliseconds"), [(0.0, 0), (0.0009, 0), (0.0019, 1), (0.5, 499)])
+def test_a_line_waits_no_longer_than_asked(
+    pair: tuple[Line, socket.socket], monkeypatch: pytest.MonkeyPatch, seconds: float, milliseconds: int
+) -> None:
+    """`poll` rounds up by itself."""
+    line, _ = pair
+    waited: list[float] = []
+
+    class Poll:
+        def modify(self, *_: object) -> None: ...
+        def poll(self, timeout: float) -> list[tuple[int, int]]:
+            waited.append(timeout)
+            return []
+
+    monkeypatch.setattr(line, "_waiting", Poll())
+    assert not line.wait(seconds)
+    (timeout,) = waited
+    assert isinstance(timeout, int)
+    assert milliseconds - 1 <= timeout <= seconds * 1000
+
+
 def test_a_line_that_closes_waits_for_a_reader_but_not_for_ever(pair: tuple[Line, socket.socket]) -> None:
     line, other = pair
     frame = b"x" * (4 << 20)
