@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +25,7 @@ from stubs import s3
 from stubs.faults.fault import Fault, Freeze
 from stubs.signature import Key
 from stubs.web import WebStub, Where
+from tests.eventually import Eventually
 from tests.unit.runtime.conftest import engine_config, write_llama
 
 URI = "s3://models/tiny"
@@ -62,8 +62,7 @@ def test_sigterm_ends_a_start_whose_source_says_nothing(storage: WebStub, tmp_pa
     command = [sys.executable, "-m", "graphpod_runtime.cli", "serve", "--config", str(file), *ports]
     with subprocess.Popen(command, env=os.environ, stderr=subprocess.DEVNULL) as process:
         try:
-            while not storage.counts() and process.poll() is None:
-                time.sleep(0.02)
+            Eventually()(lambda: storage.counts() or process.poll() is not None, timeout=60.0, every=0.02)
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=20) == 0
         finally:
