@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from graphpod_operator.api.names import (
     FOLDER_LABEL,
+    GROUP,
     OWNER_LABEL,
     PAUSED_ANNOTATION,
+    PLURAL,
     RELOAD_ANNOTATION,
     SLEEP_ANNOTATION,
 )
@@ -136,6 +139,18 @@ class NextStep:
 
     what: str
     command: str
+
+    @property
+    def words(self) -> str:
+        """What to do, without the command where that stands in it as well: a page prints it once, ready to copy."""
+        lead, _, rest = self.what.partition(": kubectl ")
+        written, more, after = rest.partition("; ")
+        return f"{lead}{more}{after}" if rest and _form(f"kubectl {written}") == _form(self.command) else self.what
+
+
+def _form(command: str) -> str:
+    """A command as it is compared: a kind has a short name, and the namespace may be left out."""
+    return re.sub(r" -n \S+", "", command.replace(f" {PLURAL}.{GROUP} ", " gisvc "))
 
 
 def next_step(reason: Reason, namespace: str, name: str, pod: str = "", message: str = "") -> NextStep:

@@ -127,7 +127,7 @@ def page(found: Findings, width: int, paint: Paint = plain) -> str:
     if said.step.command:
         lines += [
             "",
-            *_wrapped(f"Next step: {said.step.what}", width, 0),
+            *_wrapped(f"Next step: {said.step.words}", width, 0),
             " " * INDENT + paint(Ink.Strong, said.step.command),
         ]
     parts = (
@@ -288,7 +288,7 @@ def as_dict(found: Findings) -> dict[str, Any]:
         "exitCode": said.exit_code,
         "reason": said.reason,
         "message": said.message,
-        "nextStep": {"what": said.step.what, "command": said.step.command} if said.step.command else None,
+        "nextStep": {"what": said.step.words, "command": said.step.command} if said.step.command else None,
         "phase": service.phase,
         "conditions": list(maps(found.raw, "status", "conditions")),
         "graph": mapping(found.raw, "status", "graph") or None,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from graphpod_operator.cache.pod import Pod
+from graphpod_operator.conditions.message import sentence
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.explain.text import plain
 from graphpod_operator.schema.crd import definition
@@ -111,6 +112,25 @@ def test_a_status_of_an_earlier_generation_asks_for_the_operator() -> None:
     for found in (Findings(raw, None, None, None, NOW), findings()):
         said = judged(found)
         assert (said.exit_code, said.reason, said.step.command) == (4, "NotReconciled", OPERATOR)
+
+
+@pytest.mark.parametrize(
+    "reason", [Reason.Sleeping, Reason.SleepPaused, Reason.EngineUnreachable, Reason.DownloadPending]
+)
+def test_a_command_is_printed_once_though_the_sentence_of_the_condition_ends_with_it(reason: Reason) -> None:
+    said = sentence(reason, "2 of 2 pods sleep", "demo", "", "team-a")
+    found = findings(condition("Ready", "False", reason.name, said))
+    text = page(found, 1000)
+    (line,) = [line for line in text.splitlines() if "kubectl" in line]
+    assert line == f"  {judged(found).step.command}"
+    assert "; or send the pods POST /sleep" in text or reason is not Reason.SleepPaused
+    assert "kubectl" not in as_dict(found)["nextStep"]["what"]
+
+
+def test_a_command_for_something_else_stays_in_the_step() -> None:
+    said = sentence(Reason.Unschedulable, "0/3 nodes", "demo", "", "team-a")
+    text = page(findings(condition("Ready", "False", "Unschedulable", said)), 1000)
+    assert "for what is free: kubectl describe nodes\n  kubectl -n team-a describe pods" in text
 
 
 def test_logs_are_those_of_the_pod_that_failed() -> None:
