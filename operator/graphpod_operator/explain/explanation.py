@@ -27,7 +27,6 @@ from graphpod_operator.intent.resolver_input import container_bytes
 from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
-from graphpod_operator.render import scaling
 from graphpod_operator.render.pod.container import start_ceiling
 from graphpod_policy import (
     CompileMode,
@@ -378,11 +377,16 @@ def _loses(decision: Decision) -> bool:
     return decision.outcome in (Outcome.Excluded, Outcome.Degraded)
 
 
-def _no_pods(spec: Spec) -> str:
-    """Why the service has no pods, if it is to have none."""
-    if spec.suspend:
-        return "spec.suspend is true"
-    return "spec.replicas is 0" if scaling.replicas(spec) == 0 else ""
+def _no_pods(spec: Spec) -> tuple[str, str] | None:
+    """Why the service has no pods, if it is to have none, and what to set for it to have some."""
+    causes = (
+        (spec.suspend, "spec.suspend is true", "spec.suspend: false"),
+        (spec.autoscaling is None and spec.replicas == 0, "spec.replicas is 0", "spec.replicas to 1 or more"),
+    )
+    found = [(why, step) for holds, why, step in causes if holds]
+    if not found:
+        return None
+    return " and ".join(why for why, _ in found), f"set {' and '.join(step for _, step in found)}"
 
 
 def _free_bytes(spec: Spec) -> int | None:

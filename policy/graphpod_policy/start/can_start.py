@@ -50,10 +50,14 @@ FP8_PRODUCTS: Capability = (8, 9)
 
 
 def can_start(
-    config: EngineConfig, plan: Plan, model: ModelFacts | None = None, node: NodeFacts = NOWHERE, no_pods: str = ""
+    config: EngineConfig,
+    plan: Plan,
+    model: ModelFacts | None = None,
+    node: NodeFacts = NOWHERE,
+    no_pods: tuple[str, str] | None = None,
 ) -> tuple[Obstacle, ...]:
     """All obstacles to a start of `config`, which was made from `plan`; the engine ends by the first. `no_pods`
-    says why no pod is to exist, if so.
+    says why no pod is to exist, and the step to have some, if so.
     """
     dtype = _dtype(config, model, node)
     config = replace(config, dtype=dtype.dtype)
@@ -90,8 +94,8 @@ def can_start(
     if (refused := (plan if facts == NOTHING_KNOWN else refine(plan, facts)).refused) is not None:
         found.append(policy_refused(refused))
     if no_pods:
-        step = "set spec.suspend: false and spec.replicas to 1 or more"
-        found.append(Obstacle(SUSPENDED, f"no pod will start: {no_pods}", step, None))
+        why, step = no_pods
+        found.append(Obstacle(SUSPENDED, f"no pod will start: {why}", step, None))
     return tuple(found)
 
 

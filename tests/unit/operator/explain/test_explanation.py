@@ -427,6 +427,24 @@ def test_without_lists_it_judges_by_those_of_the_chart(run: Explain) -> None:
     assert run(volume, "--allowed", "{}")[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("suspend: true", "spec.suspend is true; set spec.suspend: false"),
+        ("suspend: true\n  replicas: 3", "spec.suspend is true; set spec.suspend: false"),
+        ("replicas: 0", "spec.replicas is 0; set spec.replicas to 1 or more"),
+        (
+            "suspend: true\n  replicas: 0",
+            "spec.suspend is true and spec.replicas is 0; set spec.suspend: false and spec.replicas to 1 or more",
+        ),
+    ],
+)
+def test_a_service_without_pods_says_what_to_set_and_no_more(run: Explain, spec: str, said: str) -> None:
+    code, told, _ = run(f"{PLAIN}  {spec}\n")
+    verdict = " ".join(told.partition("Its plan")[0].split())
+    assert (code, verdict) == (4, f"cannot start: Suspended: no pod will start: {said}")
+
+
 def test_what_is_said_of_both_phases_is_said_once(run: Explain) -> None:
     assert run(PLAIN)[1].count("NoCuda") == 1
     assert run(PLAIN + "  graph: {prefill: Disabled}\n")[1].count("NoCuda") == 1
