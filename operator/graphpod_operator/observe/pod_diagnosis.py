@@ -153,14 +153,15 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What is known besides the pods: the time (RFC 3339), what they mount of others in words, and the seconds after
-    which the kubelet ends a start. `model` is spec.model.uri.
+    """What is known besides the pods: the time (RFC 3339), what they mount of others (kind and name), and the seconds
+    after which the kubelet ends a start. `model` is spec.model.uri, `pulls_with` are the Secrets of the registry.
     """
 
     now: str
-    mounts: str
+    mounts: tuple[tuple[str, str], ...]
     start_limit: int
     model: str = ""
+    pulls_with: tuple[str, ...] = ()
 
 
 def diagnose(
@@ -173,7 +174,12 @@ def diagnose(
 
 
 def _as_written(found: Diagnosis, expected: Expected | None) -> Diagnosis:
-    """A fault of the model with its folder as the spec names it, not as it is mounted in the pod."""
+    """A fault of the model with its folder as the spec names it, not as it is mounted in the pod; a pull that failed
+    with the Secrets that it used, since a kubelet pulls without one that does not exist.
+    """
+    if found.reason is Reason.ImagePullFailed and expected is not None and expected.pulls_with:
+        word, _, rest = found.what.partition(": ")
+        return replace(found, what=f"{word} with Secret {', '.join(expected.pulls_with)}, if it exists: {rest}")
     if found.reason is not Reason.ModelInvalid or expected is None or not expected.model:
         return found
     folder = re.escape(ModelUri.parse(expected.model).mounted_path)
@@ -217,8 +223,14 @@ def _unprepared(pod: Pod, expected: Expected | None) -> Diagnosis | None:
     taken = pod.unprepared_seconds(expected.now)
     if taken is None or taken < PREPARED_SECONDS:
         return None
+    # without its claim the scheduler would not have placed the pod
+    named = [f"{kind} {name}" for kind, name in expected.mounts if kind != "PersistentVolumeClaim"]
+    if named:
+        lacks = f"{' or '.join(named)} may not exist, or lacks a key that the pod mounts"
+        return Diagnosis(Reason.PodNotPrepared, f"not prepared by its node for over a minute: {lacks}", pod)
     what = "for over a minute its node has neither mounted its volumes nor created its sandbox"
-    return Diagnosis(Reason.PodNotPrepared, f"{what}; it mounts {expected.mounts}" if expected.mounts else what, pod)
+    claims = ", ".join(f"{kind} {name}" for kind, name in expected.mounts)
+    return Diagnosis(Reason.PodNotPrepared, f"{what}; it mounts {claims}" if claims else what, pod)
 
 
 def _is_past(reason: Reason, state: State | None) -> bool:

@@ -60,9 +60,14 @@ class Desired:
         return nodes_of(self.workload)
 
     @property
-    def mounts(self) -> str:
-        """The objects of others that its pods mount, in words."""
-        return ", ".join(additions.mounted(self.workload["template"]["spec"]["volumes"]))
+    def mounts(self) -> tuple[tuple[str, str], ...]:
+        """The objects of others that its pods mount: kind and name."""
+        return tuple(dict.fromkeys(additions.mounted(self.workload["template"]["spec"]["volumes"])))
+
+    @property
+    def pulls_with(self) -> tuple[str, ...]:
+        """The Secrets that its image is pulled with."""
+        return tuple(one["name"] for one in self.workload["template"]["spec"].get("imagePullSecrets", ()))
 
     @property
     def start_limit(self) -> int:

@@ -115,7 +115,7 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
 
 
 def _expected(found: Service, outcome: Desired, now: str) -> Expected:
-    return Expected(now, outcome.mounts, outcome.start_limit, found.spec["model"]["uri"])
+    return Expected(now, outcome.mounts, outcome.start_limit, found.spec["model"]["uri"], outcome.pulls_with)
 
 
 def _pods(outcome: Desired | Refused, seen: Observed) -> str | None:

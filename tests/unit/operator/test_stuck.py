@@ -133,8 +133,28 @@ def test_a_pod_that_its_node_cannot_prepare_names_what_it_mounts() -> None:
     assert words(early)["WorkloadAvailable"] == ("False", "Starting")
     late = the(seen([unprepared()], {}, rollout(available=0)), before={"conditions": []}, **key)
     assert words(late)["WorkloadAvailable"] == ("False", "PodNotPrepared")
-    assert "Secret keys, ConfigMap roots" in told(late, "Ready")
+    assert "Secret keys or ConfigMap roots may not exist, or lacks a key" in told(late, "Ready")
+    assert "create what is missing: kubectl -n" in told(late, "Ready")
     assert "Secret x" not in told(late, "Ready")
+    begun = placed(engine={"state": {"running": {}}}, status={"conditions": [{**PREPARES, "status": "True"}]})
+    there = the(seen([begun], {}, rollout(available=0)), before={"conditions": []}, **key)
+    assert words(there)["WorkloadAvailable"] == ("False", "Starting")
+
+
+def test_a_pod_without_mounts_of_others_says_what_its_node_has_not_done() -> None:
+    late = the(seen([unprepared()], {}, rollout(available=0)), before={"conditions": []})
+    assert "its node has neither mounted its volumes nor created its sandbox" in told(late, "Ready")
+    assert "it mounts PersistentVolumeClaim weights" in told(late, "Ready")
+
+
+def test_a_pull_that_fails_names_the_secret_that_it_used() -> None:
+    """A kubelet pulls without one that does not exist."""
+    waits = {"state": {"waiting": {"reason": "ErrImagePull", "message": "401 Unauthorized"}}}
+    status = the(
+        seen([placed(engine=waits)], {}, rollout(available=0)), engine={"imagePullSecrets": [{"name": "registry"}]}
+    )
+    assert words(status)["WorkloadAvailable"] == ("False", "ImagePullFailed")
+    assert "ErrImagePull with Secret registry, if it exists: 401 Unauthorized" in told(status, "Ready")
 
 
 def test_the_operator_looks_again_when_a_pod_has_been_prepared_for_too_long() -> None:

@@ -42,15 +42,18 @@ _SOURCES = {
     "persistentVolumeClaim": ("PersistentVolumeClaim", "claimName"),
 }
 """Sources of volumes that are objects of somebody else: kind, and the field with its name."""
+_OURS = ("config", "source-hosts")
 
 
-def mounted(volumes: Iterable[Body]) -> Iterator[str]:
-    """The objects that must exist before a pod with these volumes can begin; our own ConfigMap is not among them."""
+def mounted(volumes: Iterable[Body]) -> Iterator[tuple[str, str]]:
+    """The objects that must exist before a pod with these volumes can begin, kind and name; our own ConfigMaps are not
+    among them.
+    """
     for one in volumes:
         for source, (kind, field) in _SOURCES.items():
             asked = one.get(source)
-            if isinstance(asked, dict) and field in asked and not asked.get("optional") and one["name"] != "config":
-                yield f"{kind} {asked[field]}"
+            if isinstance(asked, dict) and field in asked and not asked.get("optional") and one["name"] not in _OURS:
+                yield kind, asked[field]
 
 
 def _source(source: dict[str, Any]) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def test_a_fault_that_the_engine_reports_names_the_model_as_the_spec_does() -> N
     failure = {"reason": "ModelInvalid", "message": "/model/torn/model.safetensors: not whole; copy it again"}
     reading = Reading.model_validate(report(state="Failed", failure=failure))
     dying = Pod.of(pod())
-    found = diagnose([dying], {dying.uid: reading}, Expected("2026-11-23T00:00:00Z", "", 60, "pvc://weights/torn"))
+    found = diagnose([dying], {dying.uid: reading}, Expected("2026-11-23T00:00:00Z", (), 60, "pvc://weights/torn"))
     assert found is not None
     assert found.what == "pvc://weights/torn/model.safetensors: not whole; copy it again"
 
