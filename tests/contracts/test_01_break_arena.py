@@ -24,7 +24,7 @@ from graphpod_runtime.graphs.captured_graphs import BreakableGraph
 from tests.contracts.passes import inputs_for, replayed, uncaptured, with_a_past
 from tests.contracts.pooled_breaks import OwnedBreaks, PooledBreaks
 from tests.contracts.pools import owns, used_bytes
-from tests.contracts.toy import SHAPE, Attention, Toy, attention, attention_in_place, values
+from tests.contracts.toy import SHAPE, Attention, Toy, attention, attention_in_place, breaks, values
 from tests.unit.runtime.conftest import random_prompts
 
 SIXTY_FOUR = tuple(range(1, 65))
@@ -117,6 +117,24 @@ def test_interleaved_sizes_replay_what_the_code_computes(place: Place, attend: A
     for seed, (size, count) in enumerate([(16, 16), (4, 3), (8, 8), (16, 9), (8, 5), (4, 4), (16, 13)]):
         value = values(count, seed)
         assert torch.equal(toy.replay(graphs[size], value), toy.eager(size, value))
+
+
+def test_a_capture_and_a_replay_set_attention_up_once_for_all_layers(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    right = breaks(attention)
+
+    def counted(q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Callable[[int], Tensor]:
+        made.append(len(q))
+        return right(q, k, v, out)
+
+    toy = Toy(place)
+    monkeypatch.setattr("tests.contracts.toy.breaks", lambda attend: right if attend is attention else counted)
+    graph = toy.capture(16)
+    assert made == [16]
+    toy.replay(graph, values(9, 1))
+    assert made == [16, 9]
 
 
 def test_a_break_sees_real_rows_only_and_its_padded_tail_is_zero(place: Place) -> None:

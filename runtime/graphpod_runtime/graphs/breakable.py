@@ -33,6 +33,8 @@ class BreakableCapture:
         self._attend, self._stage = attend, stage or arena.stage
         self._arena = arena
         self._pool = pool
+        self._run: Callable[[int], Tensor] | None = None
+        """Attention over the slots, which all layers share."""
         self.open = False
         """Whether the last segment is being captured."""
 
@@ -48,7 +50,8 @@ class BreakableCapture:
         rows = arena.rows(size, size)
         self._stage(layer, (q, k, v), (rows.q, rows.k, rows.v))
         with self._stopped(layer, (rows.q, rows.k, rows.v)):
-            self.graph.attend(layer, rows, self._attend(rows.q, rows.k, rows.v, rows.out))
+            self._run = self._run or self._attend(rows.q, rows.k, rows.v, rows.out)
+            self.graph.attend(layer, rows, self._run)
         return arena.out[:size]
 
     def meet(self, point: BreakPoint, layer: int, rows: tuple[Tensor, ...]) -> Any:

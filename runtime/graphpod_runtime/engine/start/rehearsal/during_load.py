@@ -162,8 +162,11 @@ def attend(config: EngineConfig, device: torch.device) -> None:
     list(attention.reserve(ROWS, pages=1))
     for phase in Phase:
         attention.plan(dummy_inputs(phase, ROWS, config.page_size, device))
-        heads = torch.zeros(ROWS, shape.heads + 2 * shape.kv_heads, shape.head_dim, dtype=dtype, device=device)
-        attention.run(0, *heads.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=1))
+        q, k, v = (
+            torch.zeros(ROWS, heads, shape.head_dim, dtype=dtype, device=device)
+            for heads in (shape.heads, shape.kv_heads, shape.kv_heads)
+        )
+        attention.run(0, q, k, v)
 
 
 def _shape_of(config: EngineConfig) -> ModelShape | None:
