@@ -64,8 +64,8 @@ class Line:
         return frames
 
     def wait(self, seconds: float) -> bool:
-        """Whether something has come in `seconds`, or the other end has gone; what is kept is sent meanwhile. It may wait
-        a millisecond less, but not longer.
+        """Whether something has come in `seconds`, or the other end has gone; what is kept is sent meanwhile. A wait is
+        a millisecond shorter rather than longer.
         """
         if self._read_out:
             time.sleep(seconds)
