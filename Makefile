@@ -88,11 +88,12 @@ truth: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy against eager,
 		$(if $(filter cpu,$(DEVICE)),--weights "$$($(RUN) -m demo.weights | tail -n 1)") $(TRUTH) || status=$$?; \
 		$(RUN) -m truth --page; exit $$status
 
-# On N GPUs: DEVICE=cuda RUN=python3.
+# On N GPUs: DEVICE=cuda RUN=python3. Ends after 58 minutes with what it has, and goes on by the next call. Every fault
+# in every row: TRUTH=--all; from the beginning: TRUTH=--again; a part: TRUTH='--sample 60 --minutes 7'.
 truth-ranks: DEVICE ?= cpu
 truth-ranks: N ?= 2
-truth-ranks: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy over N ranks against eager of one; table in docs/reference
-	@status=0; OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(RUN) -m truth --device $(DEVICE) --tensor-parallel $(N) \
+truth-ranks: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy over N ranks against eager of one, an hour at most; table in docs/reference
+	@status=0; OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(RUN) -m truth --device $(DEVICE) --tensor-parallel $(N) --minutes 58 \
 		--json truth/results/$(DEVICE)_$(N)_ranks.json $(TRUTH) || status=$$?; \
 		$(RUN) -m truth --page; exit $$status
 

@@ -14,8 +14,9 @@ from truth import accuracy, models
 from truth.accuracy import Likelihood
 from truth.axes import variants
 from truth.cell import Cell, Outcome
-from truth.choice import sample
+from truth.choice import sample, with_drawn_faults
 from truth.jobs import run as in_processes
+from truth.kept_cells import incomplete, keep, kept
 from truth.matrix import Matrix, Tell, run
 from truth.report.page import PAGE, page
 from truth.report.result import Result, provenance
@@ -34,19 +35,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     began = time.monotonic()
     matrix = _matrix(options)
+    file = options.json and incomplete(options.json)
+    if file is not None and options.again:
+        file.unlink(missing_ok=True)
+    done = {} if file is None else kept(file, matrix)
+    if done:
+        print(f"{len(done)} cells are in {file}; --again runs them again")
+
+    def follow(count: int, of: int, cell: Cell) -> None:
+        if file is not None:
+            keep(file, cell)
+        _tell(count, of, cell, began)
+
     with ProcessPoolExecutor(1, get_context("spawn")) as aside:
         # On a CPU the accuracy stand-in takes the second core.
         likelihoods = options.weights and aside.submit(accuracy.measure, options.weights, options.device, began)
         until = began + 60 * (options.minutes or math.inf)
-        cells = _run(matrix, options.jobs, until, lambda done, of, cell: _tell(done, of, cell, began))
+        ran = {cell.key: cell for cell in _run(matrix.without(done), options.jobs, until, follow)}
         found = _likelihoods(likelihoods, began)
+    cells = [cell for key in matrix.scenes() if (cell := ran.get(key) or done.get(key))]
     came_from = provenance(options.device, _command(options), time.monotonic() - began)
+    if done:
+        came_from["took"] += f", and {sum(cell.seconds for cell in done.values()):.0f} s before it was ended"
     if left := len(matrix) - len(cells):
         came_from["not reached"] = f"{left} cells of {len(matrix)}"
     result = Result(options.device, came_from, tuple(cells), tuple(found), options.tensor_parallel)
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(result.as_json())
+    if file is not None and not left:
+        file.unlink(missing_ok=True)
     failed = result.failures()
     _summary(result, failed)
     if left:
@@ -77,6 +95,9 @@ def _matrix(options: argparse.Namespace) -> Matrix:
         options.poison,
         options.tensor_parallel,
     )
+    if options.tensor_parallel > 1:
+        matrix, coverage = with_drawn_faults(matrix, whole=options.all)
+        print(coverage)
     return matrix if options.sample is None else sample(matrix, options.sample)
 
 
@@ -89,6 +110,7 @@ def _run(matrix: Matrix, jobs: int, until: float, tell: Tell) -> list[Cell]:
 def _command(options: argparse.Namespace) -> str:
     """What the reader types to see it again: `make truth` for a whole run."""
     words = ["--poison"] if options.poison else []
+    words += ["--all"] if options.all else []
     words += [] if options.sample is None else ["--sample", str(options.sample)]
     words += [] if options.minutes is None else ["--minutes", f"{options.minutes:g}"]
     for name in AXES:
@@ -110,9 +132,9 @@ def _likelihoods(promised: Future[list[Likelihood]] | None, began: float) -> lis
 
 
 def _tell(done: int, of: int, cell: Cell, began: float) -> None:
-    print(
-        f"[{done:>3}/{of}] {time.monotonic() - began:6.1f} s  {MARKS[cell.outcome]} {cell}: {cell.summary}", flush=True
-    )
+    seconds = time.monotonic() - began
+    left = f"{seconds / done * (of - done) / 60:3.0f} min left"
+    print(f"[{done:>3}/{of}] {seconds:6.1f} s, {left}  {MARKS[cell.outcome]} {cell}: {cell.summary}", flush=True)
 
 
 def _summary(result: Result, failed: list[str]) -> None:
@@ -166,6 +188,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--minutes", type=float, metavar="M", help="ends then, writes what it has, and counts the cells not reached"
     )
+    parser.add_argument("--again", action="store_true", help="also cells that a run that was ended has left")
+    parser.add_argument("--all", action="store_true", help="over ranks: each kind of fault in each row, not drawn ones")
     parser.add_argument("--jobs", type=_count, default=1, metavar="N", help="so many subjects at once (1)")
     for axis in AXES:
         parser.add_argument(f"--{axis}", nargs="*", metavar="WORD", help=f"only a {axis} whose name has one of these")

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphpod_policy import CompileMode, Policy
 from truth.axes import Variant
@@ -18,11 +18,19 @@ class Outcome(StrEnum):
     """By the rule that `because` names. A gate refuses single passes: they ran eagerly, and their tokens were right."""
 
 
+class Key(NamedTuple):
+    """Where a cell is."""
+
+    subject: str
+    variant: Variant
+    scenario: Name
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """`tokens` were compared, `near_ties` of them differ where eager was not sure; `worst` is the largest difference of
     the `scored` log-probabilities, which must be less than `allowed` (0: not compared); `because` a
-    rule (refused) or what went wrong (failed).
+    rule (refused) or what went wrong (failed); `met`: where a drawn fault was, and what was served then.
     """
 
     subject: str
@@ -36,9 +44,15 @@ class Cell:
     worst: float = 0.0
     allowed: float = 0.0
     seconds: float = 0.0
+    met: str = ""
+
+    @property
+    def key(self) -> Key:
+        """Where it is."""
+        return Key(self.subject, self.variant, self.scenario)
 
     def __str__(self) -> str:
-        return f"{self.subject} · {self.variant} · {self.scenario}"
+        return f"{self.subject} · {self.variant} · {self.scenario}" + (f" ({self.met})" if self.met else "")
 
     @property
     def summary(self) -> str:
@@ -52,7 +66,8 @@ class Cell:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
-        return asdict(self) | {"seconds": round(self.seconds, 3)}
+        plain = asdict(self) | {"seconds": round(self.seconds, 3)}
+        return plain if self.met else {name: value for name, value in plain.items() if name != "met"}
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> "Cell":

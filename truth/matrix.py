@@ -8,11 +8,10 @@ of the plan says so. Eager itself is compared with the same texts computed alone
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from graphpod_policy import (
     Batch,
@@ -28,28 +27,23 @@ from graphpod_policy import (
 )
 from graphpod_policy.model.draft_head import head_not_built
 from graphpod_runtime.engine.capture.debug import Mode
-from graphpod_runtime.engine.offline import answers
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest
 from graphpod_runtime.models.loader import load_model
 from truth import models
 from truth.axes import EAGER, Variant, refused_by
-from truth.cell import Cell, Outcome
+from truth.cell import Cell, Key, Outcome
 from truth.drafting.oracle import knows
 from truth.engines import Tree, compiled, features_of, start_engine, switches
 from truth.launches import launched
 from truth.models import Subject
 from truth.ranks import divisible, refused_over_ranks, write_checkpoint
-from truth.scenarios import FAULTY_SIZE, SCENARIOS, Name, Scenario
-from truth.schedule.choice import rivals
+from truth.reference import ROUNDING, Reference, alone
+from truth.scenarios import FAULTY_SIZE, SCENARIOS, Scenario
 from truth.schedule.counts import Counts
-from truth.schedule.recorded_schedule import Difference, RecordedSchedule, compare, distance, furthest_choice
+from truth.schedule.recorded_schedule import Difference, compare, furthest_choice
 from truth.schedule.texts import compare_texts
 
-NEAR_TIE = 1e-3
-"""In fp32: a token this little behind eager's likeliest may take its place. Log-probabilities differ by less."""
-ROUNDING = 4
-"""In 16 bits: times what another shape of the same computation does to eager's log-probabilities."""
 NEAR_TIES_SHARE = 1e-3
 """The most of all fp32 tokens."""
 ROUNDED_TIES_SHARE = 2e-2
@@ -61,46 +55,11 @@ TIPPING_TRIES = 32
 cells compare thousands of tokens, the scenario of a nudge 72. Four found 2.9, sixteen 3.9."""
 
 
-@dataclass(slots=True)
-class Reference:
-    """Eager over one subject. `all_rivals`: records name every token of the vocabulary for each that was chosen."""
-
-    runner: Runner
-    all_rivals: bool = False
-    near: float = NEAR_TIE
-    """How far another token, or a log-probability, may be from eager's."""
-    near_compiled: float = NEAR_TIE
-    """The same for compiled code, which keeps in 32 bits what eager rounds to 16 after every step: no batch shape shows
-    that. What a unit or two in the last place of every weight do to eager is of its kind, and of the same size."""
-    recorded: dict[str, RecordedSchedule] = field(default_factory=dict)
-
-    def near_of(self, variant: Variant) -> float:
-        """What `variant` is held to."""
-        return self.near_compiled if compiled(variant) else self.near
-
-    def of(self, scenario: Scenario) -> RecordedSchedule:
-        """Eager's record of `scenario`."""
-        if scenario.name not in self.recorded:
-            rivals = models.VOCAB if self.all_rivals else scenario.rivals
-            wants = LogprobRequest(max(rivals, scenario.wants.answer or 0), scenario.wants.prompt)
-            recorded = scenario.recorded(self.runner, wants)
-            scenario.run(recorded)
-            self.recorded[scenario.name] = recorded
-        return self.recorded[scenario.name]
-
-
-class Key(NamedTuple):
-    """Where a cell is."""
-
-    subject: str
-    variant: Variant
-    scenario: Name
-
-
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """One device's. `poisoned`: every engine but the reference runs in the debug mode that spoils what a pass must not
-    read. `tensor`: every engine but the reference has so many ranks. `chosen`: the cells that run; None: all.
+    read. `tensor`: every engine but the reference has so many ranks. `chosen`: the cells that
+    run, with what they run; None: all.
     """
 
     device: Device
@@ -109,14 +68,27 @@ class Matrix:
     scenarios: tuple[Scenario, ...] = SCENARIOS
     poisoned: bool = False
     tensor: int = 1
-    chosen: frozenset[Key] | None = None
+    chosen: Mapping[Key, Scenario] | None = None
 
     def __len__(self) -> int:
-        return sum(len(self._columns(subject, variant)) for subject in self.subjects for variant in self.variants)
+        return sum(len(self.columns(subject, variant)) for subject in self.subjects for variant in self.variants)
 
     def of(self, subject: Subject) -> "Matrix":
         """The part with the cells of `subject` alone."""
         return replace(self, subjects=(subject,))
+
+    def scenes(self) -> dict[Key, Scenario]:
+        """Where each cell is, and what it runs, in the order of cells."""
+        rows = ((subject, variant) for subject in self.subjects for variant in self.variants)
+        return {
+            Key(subject.name, variant, one.name): one
+            for subject, variant in rows
+            for one in self.columns(subject, variant)
+        }
+
+    def without(self, done: Container[Key]) -> "Matrix":
+        """The part without the cells that are `done`."""
+        return replace(self, chosen={key: one for key, one in self.scenes().items() if key not in done})
 
     def cells(self) -> Iterator[Cell]:
         """Every cell, one subject after the other."""
@@ -144,10 +116,10 @@ class Matrix:
                 write_checkpoint(folder)
             load = load_model if self.tensor > 1 else models.load
             eager = start_engine(subject, EAGER, self.device, folder, load=load)
-            reference = Reference(eager, all_rivals=subject.rounded_to_fp8)
+            reference = Reference(eager, subject.config["vocab_size"], all_rivals=subject.rounded_to_fp8)
             if not subject.fixed:
-                reference.near = reference.near_compiled = ROUNDING * _alone(reference, self.scenarios[0]).worst
-                if any(compiled(variant) and self._columns(subject, variant) for variant in self.variants):
+                reference.near = reference.near_compiled = ROUNDING * alone(reference, self.scenarios[0]).worst
+                if any(compiled(variant) and self.columns(subject, variant) for variant in self.variants):
                     reference.near_compiled = max(reference.near, self._nudged(subject, folder, reference))
         except Exception as error:  # noqa: BLE001 (whatever an engine raises is its cells' failure, and is reported)
             yield from self._all(subject, self.variants, Outcome.Failed, f"no reference: {_words(error)}")
@@ -155,7 +127,7 @@ class Matrix:
         for variant in self.variants:
             if rule := refused_by(features, variant):
                 yield from self._all(subject, (variant,), Outcome.Refused, rule)
-            elif columns := self._columns(subject, variant):
+            elif columns := self.columns(subject, variant):
                 yield from _Row(self, subject, variant, columns, folder, reference).cells()
 
     def _nudged(self, subject: Subject, folder: Path, reference: Reference) -> float:
@@ -170,16 +142,17 @@ class Matrix:
             worst = max(worst, *([2 * found, furthest_choice(record, recorded)] if subject.rounded_to_fp8 else [found]))
         return worst
 
-    def _columns(self, subject: Subject, variant: Variant) -> tuple[Scenario, ...]:
+    def columns(self, subject: Subject, variant: Variant) -> tuple[Scenario, ...]:
         """The scenarios of a row that run."""
         if self.chosen is None:
             return self.scenarios
-        return tuple(one for one in self.scenarios if Key(subject.name, variant, one.name) in self.chosen)
+        keys = (Key(subject.name, variant, one.name) for one in self.scenarios)
+        return tuple(self.chosen[key] for key in keys if key in self.chosen)
 
     def _all(self, subject: Subject, variants: Iterable[Variant], outcome: Outcome, because: str) -> Iterator[Cell]:
         for variant in variants:
-            for scenario in self._columns(subject, variant):
-                yield Cell(subject.name, variant, scenario.name, outcome, because)
+            for scenario in self.columns(subject, variant):
+                yield Cell(subject.name, variant, scenario.name, outcome, because, met=scenario.met)
 
 
 @dataclass(slots=True)
@@ -218,6 +191,7 @@ class _Row:
                 near_ties=difference.near_ties,
                 scored=difference.scored,
                 worst=difference.worst,
+                met=scenario.met,
                 allowed=self.reference.near_of(self.variant),
                 seconds=time.perf_counter() - began,
             )
@@ -241,7 +215,7 @@ class _Row:
         near = self.reference.near_of(self.variant)
         difference = (compare_texts if scenario.own_passes else compare)(record, recorded, near)
         if self.variant == EAGER and scenario.fault is None:
-            difference += _alone(self.reference, scenario)
+            difference += alone(self.reference, scenario)
         outcome, because = _verdict(difference, near, self._degraded(runner, scenario))
         if outcome is Outcome.Failed:
             return outcome, because, difference
@@ -280,7 +254,8 @@ class _Row:
         if scenario.fault is not None:
             self._leave_ranks()
             phases = [phase for phase in Phase if self.variant.policy(phase) is not Policy.Disabled]
-            faults = ",".join(f"{scenario.fault}:{phase}:{FAULTY_SIZE[phase]}" for phase in phases)
+            of = "" if scenario.fault_of is None else f"@{scenario.fault_of}"
+            faults = ",".join(f"{scenario.fault}:{phase}:{FAULTY_SIZE[phase]}{of}" for phase in phases)
             return self._start(OnCaptureFailure.Degrade, faults)
         if scenario.own_passes:
             kind = (scenario.drafting, scenario.host_tier, scenario.tree)
@@ -373,33 +348,6 @@ def _verdict(difference: Difference, near: float, wrong: str | None) -> tuple[Ou
     if difference.worst and difference.worst >= near:
         return Outcome.Failed, f"a log-probability differs by {difference.worst:.2g} from eager's, {near:.2g} allowed"
     return Outcome.Passed, ""
-
-
-def _alone(reference: Reference, scenario: Scenario) -> Difference:
-    """Eager's own record compared with its texts computed again: each alone, and generated tokens as if they were
-    prompt."""
-    record, total = reference.of(scenario), Difference()
-    again = {
-        id: answers(reference.runner, [sequence.tokens], 1, wants=LogprobRequest(prompt=scenario.rivals))[
-            0
-        ].prompt_logprobs
-        for id, sequence in record.sequences.items()
-    }
-    for one in record.passes:
-        for (id, _, end), token, logprob in zip(one.rows, one.yielded.tokens, one.yielded.answers, strict=True):
-            if logprob is None or end > len(again[id]):
-                continue  # the last token of a text has no row after it
-            alone = again[id][end - 1]
-            assert alone.token == token
-            here, there = (record.scores(id, one, end) for one in (logprob, alone))
-            best = max(there, key=there.__getitem__)
-            tie = best in rivals(here, reference.near) or token in rivals(there, reference.near)
-            apart = distance(alone, logprob)
-            total += Difference(1, int(best != token and tie), int(best != token and not tie), 1, apart)
-        for (id, start, _), prompt in zip(one.rows, one.yielded.prompts, strict=False):
-            for offset, logprob in enumerate(prompt):
-                total += Difference(scored=1, worst=distance(again[id][start + offset], logprob))
-    return total
 
 
 def _words(error: Exception) -> str:

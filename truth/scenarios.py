@@ -210,6 +210,15 @@ class Scenario(NamedTuple):
     """By an engine with a host tier, which must load. Eager, which has none and computes, is the record."""
     fault: FaultKind | None = None
     degraded_by: frozenset[str] = frozenset()
+    fault_of: int | None = None
+    """The rank whose alone the fault is; None: of all."""
+    like: Name | None = None
+    """With a drawn fault: the scenario whose requests are served."""
+
+    @property
+    def met(self) -> str:
+        """The words of a drawn fault."""
+        return (self.like and f"{'all ranks' if self.fault_of is None else f'rank {self.fault_of}'}; {self.like}") or ""
 
     @property
     def drafting(self) -> SpeculativeMethod | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from graphpod_policy import Device
 from truth.accuracy import ALLOWED, WINDOW
 from truth.cell import Cell, Outcome
-from truth.matrix import NEAR_TIE, ROUNDING
+from truth.reference import NEAR_TIE, ROUNDING
 from truth.report.result import Result
 
 PAGE = Path("docs/reference/truth.md")

@@ -49,6 +49,14 @@ def test_a_seeded_sample_over_two_ranks_passes() -> None:
     assert all(cell.tokens > 10 for cell in found)
 
 
+@pytest.mark.usefixtures("forked_ranks")
+def test_a_grammar_may_leave_any_token_of_a_vocabulary_that_ranks_divide() -> None:
+    scenario = next(one for one in SCENARIOS if one.name is Name.Grammars)
+    eager = Variant(Policy.Disabled, Policy.Disabled)
+    (cell,) = run(Matrix(Device.Cpu, (small("Gemma3ForCausalLM"),), (eager,), (scenario,), tensor=TWO), lambda *_: None)
+    assert cell.outcome is Outcome.Passed, cell.summary
+
+
 @pytest.mark.parametrize("tensor", [2, 4])
 def test_subjects_divide_or_are_refused_by_name(tensor: int) -> None:
     found = {
