@@ -40,6 +40,8 @@ A *fault* is injected into the start (`GRAPHPOD_FAULT`); the engine degrades, sa
 
 *Over ranks* each layer is divided among so many processes (gloo on CPUs, NCCL on GPUs), and compared with eager of one.
 Heads and vocabularies are of sizes that divide. Tables over ranks have the host tier and, of drafts, those of a head.
+Their faults are drawn: the kind, the rank that meets it, and the scenario that is served then. Every two of subject,
+policy, kind, rank and scenario meet in some cell. Compiled policies do not meet every subject, though.
 """
 
 
