@@ -13,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from graphpod_runtime.memory.pinned_cache import release_pinned
+
 SLAB_BYTES = 32 << 20
 """A power of two: torch rounds pinned memory up to one."""
 SLABS = 3
@@ -69,7 +71,7 @@ def staged(device: torch.device, size: int = SLAB_BYTES) -> Iterator[None]:
     with using(staging):
         yield
     del slabs, staging
-    torch.accelerator.empty_host_cache()
+    release_pinned()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
+from graphpod_runtime.memory.pinned_cache import release_pinned
 from graphpod_runtime.streaming.blocks import Wanted, blocks
 from graphpod_runtime.streaming.folder import STALL_SECONDS, source_failed, streamed
 from graphpod_runtime.streaming.reader import Reader
@@ -47,7 +48,7 @@ def streamed_tensors(
     """
     there = streamed(folder)
     planned = blocks(there.files, wanted)
-    make = allocate or (Pinned(_pinned, torch.accelerator.empty_host_cache) if device.type == "cuda" else _plain)
+    make = allocate or (Pinned(_pinned, release_pinned) if device.type == "cuda" else _plain)
     try:
         reader = Reader(there.source(), planned, make, lambda buffer: memoryview(buffer.numpy()), STALL_SECONDS, read)
         count = sum(end - start for block in planned for start, end in block.pieces)
@@ -64,7 +65,7 @@ def streamed_tensors(
         raise source_failed(problem) from problem
     finally:
         if device.type == "cuda":
-            torch.accelerator.empty_host_cache()
+            release_pinned()
 
 
 def _pinned(count: int) -> Tensor:
