@@ -9,6 +9,7 @@ the child is looked at again.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -32,11 +33,14 @@ from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.plan.refused_field import blamed
 from graphpod_operator.plan.writes import Create, Delete, HandOver, Look, Update, Write, foreign
+from graphpod_operator.render.pod import group_key
 from graphpod_operator.telemetry.metrics import Meters
 from graphpod_operator.watch.optional_kinds import Gone, OptionalKinds
 
 log = logging.getLogger(__name__)
 
+KEY_BYTES = 32
+"""Random bytes of the key of a service's groups."""
 AGAIN_SECONDS = 300.0
 """After which a body that was refused is sent again: another version of the API server, or another admission rule, may
 take it.
@@ -93,6 +97,16 @@ class Applier:
                 memory.refused = None
                 return None
 
+    async def make_key(self, desired: Desired) -> None:
+        """Make the Secret with the key of the service's groups, unless it exists. Raises the port's errors."""
+        if (name := group_key.secret_of(desired.workload)) is None:
+            return
+        sibling = next(one for one in desired.children if one.resource is Resource.ServiceAccount)
+        if await self.cluster.create(
+            Resource.Secret, group_key.secret(sibling.body, name, secrets.token_hex(KEY_BYTES))
+        ):
+            log.info("child created", extra={"child": f"{Resource.Secret.kind} {name}"})
+
     async def delete(self, child: Child, why: str) -> None:
         """Delete exactly this object; `why` is for the log. Raises the port's errors."""
         await self.cluster.delete(child.resource, child.namespace, child.name, child.uid)
@@ -115,6 +129,8 @@ class Applier:
         recreated = any(isinstance(write, Create) and _place(write.wanted) in before for write in checked)
         if recreated or any(isinstance(write, Update) and _rolls_out(write) for write in checked):
             await self._expect(found)
+        if any(map(_rolls_out, checked)):
+            await self.make_key(desired)  # only then, so that a quiet service costs no request
         for write in checked:
             drift = False
             if isinstance(write, Create | Update):

@@ -135,6 +135,8 @@ class Reconciler:
                 if isinstance(outcome, Desired) and outcome.children:
                     stopped = await self._applier.apply(found, outcome, memory, done)
                     if stopped is None:
+                        if outcome.misses_key:
+                            await self._applier.make_key(outcome)
                         await self._tell_step(found, outcome, done)
                         again = await self._collector.prune(found, outcome, memory)
                 if isinstance(outcome, Desired) and outcome.weights is not None and stopped is None:

@@ -28,7 +28,7 @@ from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render.config_map import KEY
-from graphpod_operator.render.pod.container import GROUP_KEY
+from graphpod_operator.render.pod.group_key import GROUP_KEY
 from graphpod_policy import Phase
 
 OFFERS = (ConditionType.EngineUpdateAvailable, ConditionType.PolicyUpdateAvailable)
@@ -189,13 +189,13 @@ def _child(desired: Desired, resource: Resource) -> Mapping[str, Any]:
 
 def _by_name(value: Any) -> Any:
     """Lists of things that have names, as maps by name: their order says nothing, and a path says which is meant. A
-    group's key is not shown.
+    group's key is not shown, which pods of earlier versions have in their environment.
     """
     if isinstance(value, dict):
         return {key: _by_name(inner) for key, inner in value.items()}
     if isinstance(value, list) and value and all(isinstance(one, dict) and "name" in one for one in value):
         named = {one["name"]: _by_name({key: each for key, each in one.items() if key != "name"}) for one in value}
-        return named | ({GROUP_KEY: {"value": "not shown"}} if GROUP_KEY in named else {})
+        return named | ({GROUP_KEY: {"value": "not shown"}} if "value" in named.get(GROUP_KEY, {}) else {})
     return value
 
 

@@ -1,4 +1,4 @@
-"""The six-method port, Leases, discovery and watches over one connection: paths and verbs are ours.
+"""The seven-method port, Leases, discovery and watches over one connection: paths and verbs are ours.
 
 Bodies stay plain dicts: the client's typed models would fill in fields that we do not mean to own.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from graphpod_operator.kube import bounds
-from graphpod_operator.kube.cluster import Listing, Raw, ServerRefused, T
+from graphpod_operator.kube.cluster import Conflict, Listing, Raw, ServerRefused, T
 from graphpod_operator.kube.connection import JSON, Connection, TooLong, decoded, server_error
 from graphpod_operator.kube.field_ownership import FIELD_MANAGER
 from graphpod_operator.kube.resources import Resource
@@ -114,7 +114,7 @@ class KubernetesWatches:
 
 
 class KubernetesCluster:
-    """The six-method port, over a wire. `fence` is asked before every write, and raises when it may not be."""
+    """The seven-method port, over a wire. `fence` is asked before every write, and raises when it may not be."""
 
     def __init__(self, wire: Connection, fence: Callable[[], None] = lambda: None) -> None:
         self._wire = wire
@@ -177,6 +177,15 @@ class KubernetesCluster:
         except ServerRefused as error:
             if error.status != 404:
                 raise
+
+    async def create(self, resource: Resource, body: Raw) -> bool:
+        """Create an object that is never read: whether it was made. One of that name is left as it is."""
+        try:
+            path, query = _path(resource, body["metadata"]["namespace"]), {"fieldManager": FIELD_MANAGER}
+            await self._write("POST", path, body, query=query)
+        except Conflict:
+            return False
+        return True
 
     async def event(self, body: Raw) -> None:
         """Create a core/v1 Event."""

@@ -1,4 +1,4 @@
-"""The API server as the operator sees it: six methods over plain dicts, and the errors they raise."""
+"""The API server as the operator sees it: seven methods over plain dicts, and the errors they raise."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class NotLeading(ApiError):
 
 
 class Cluster(Protocol):
-    """The six-method port. Every method may raise Unavailable or Refused, a list also Expired, and a write Conflict and
-    NotLeading.
+    """The seven-method port. Every method may raise Unavailable or Refused, a list also Expired, and a write Conflict
+    and NotLeading.
     """
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Raw | None:
@@ -84,6 +84,10 @@ class Cluster(Protocol):
 
     async def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         """Delete exactly the object with this uid; one that is gone already is no error."""
+        ...
+
+    async def create(self, resource: Resource, body: Raw) -> bool:
+        """Create an object that is never read: whether it was made. One of that name is left as it is."""
         ...
 
     async def event(self, body: Raw) -> None:

@@ -27,6 +27,7 @@ class Resource(Enum):
     PersistentVolumeClaim = ("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
     ReplicaSet = ("apps", "v1", "replicasets", "ReplicaSet")
     Pod = ("", "v1", "pods", "Pod")
+    Secret = ("", "v1", "secrets", "Secret")
     Lease = ("coordination.k8s.io", "v1", "leases", "Lease")
 
     @property

@@ -35,6 +35,7 @@ from graphpod_operator.render.http_route import gateway_namespaces, http_route
 from graphpod_operator.render.network_policy import network_policy
 from graphpod_operator.render.owner import Owner
 from graphpod_operator.render.pinned_rendering import Rendering, canonical, made_from
+from graphpod_operator.render.pod import group_key
 from graphpod_operator.render.pod_monitor import pod_monitor
 from graphpod_operator.render.service import service
 from graphpod_operator.render.service_account import service_account
@@ -262,6 +263,7 @@ def _desired(
         ),
         shut=shut,
         asleep=given.asleep,
+        misses_key=group_key.secret_of(rendering.workload) in given.missing_secrets,
     )
 
 

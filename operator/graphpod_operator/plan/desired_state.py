@@ -48,6 +48,8 @@ class Desired:
     weights: Weights | None = None
     asleep: bool = False
     """Its pods are to sleep: an autoscaler keeps their number, and no budget protects them."""
+    misses_key: bool = False
+    """A pod waits for the Secret with the key of its groups: somebody has deleted it."""
 
     @property
     def kind(self) -> Resource:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -14,6 +15,8 @@ from graphpod_operator.kube.absent_kinds import Absent
 from graphpod_operator.kube.resources import Resource, workload_kind
 from graphpod_operator.plan.downloads import WeightsSeen
 from graphpod_operator.plan.weights_orders import wish
+
+_MISSING_SECRET = re.compile(r'secret "([^"]+)" not found')
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,12 @@ class PlanInput:
     def failed_start(self) -> bool:
         """Whether one of its pods has failed to start and goes on trying."""
         return any(pod.failed_start for pod in self.pods)
+
+    @property
+    def missing_secrets(self) -> frozenset[str]:
+        """The Secrets that its pods wait for, by the kubelet's words: the operator may not look for them."""
+        waiting = (pod.waiting[1] for pod in self.pods if pod.waiting is not None)
+        return frozenset(name for message in waiting for name in _MISSING_SECRET.findall(message))
 
     @property
     def asleep(self) -> bool:

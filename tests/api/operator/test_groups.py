@@ -1,5 +1,6 @@
 """Groups of pods by LeaderWorkerSet's own CRD: the test plays its controller, the cluster's own makes the pods."""
 
+import json
 from typing import Any
 
 import pytest
@@ -95,6 +96,16 @@ def test_several_nodes_wait_for_their_kind_and_a_group_is_ready_when_its_leader_
     serve(place, Foreign.LeaderWorkerSet)
     eventually(lambda: place.names("leaderworkersets"), timeout=60)
     leader, worker = made(place, eventually)
+    (key,) = [
+        one
+        for one in json.loads(place.kubectl("get", "secrets", "-o", "json"))["items"]
+        if "group-key" in one["metadata"]["name"]
+    ]
+    assert [one["kind"] for one in key["metadata"]["ownerReferences"]] == ["InferenceService"]
+    for pod in (leader, worker):
+        sources = [one.get("valueFrom") for one in pod["spec"]["containers"][0]["env"]]
+        assert {"secretKeyRef": {"name": key["metadata"]["name"], "key": "key"}} in sources
+    assert key["data"]["key"] not in json.dumps([leader, worker]) + hasty.log.read_text()
     set_status(place.cluster, worker, running(True))
     set_status(place.cluster, leader, running(False))
     admin_ports.tell(leader, report(leader, "Capturing", 0.5))

@@ -1,4 +1,4 @@
-"""The six-method port against a real API server: what it gives back, and which error a refusal becomes."""
+"""The seven-method port against a real API server: what it gives back, and which error a refusal becomes."""
 
 import json
 from collections.abc import AsyncIterator, Iterator

@@ -32,7 +32,7 @@ class FakeDiscovery:
 
 
 class FakeCluster:
-    """The six-method port. `refuse` may raise instead of a write; `normalise` may change what is stored."""
+    """The seven-method port. `refuse` may raise instead of a write; `normalise` may change what is stored."""
 
     def __init__(self) -> None:
         self.objects: dict[Address, Manifest] = {}
@@ -125,6 +125,15 @@ class FakeCluster:
         self.refuse("delete", resource)
         self.writes.append((f"delete {resource.kind}", name))
         self.objects.pop((resource, namespace, name), None)
+
+    async def create(self, resource: Resource, body: Mapping[str, Any]) -> bool:
+        self.refuse("create", resource)
+        metadata = body["metadata"]
+        self.writes.append((f"create {resource.kind}", metadata["name"]))
+        if (resource, metadata["namespace"], metadata["name"]) in self.objects:
+            return False
+        self.put(resource, dict(body))
+        return True
 
     async def event(self, body: Mapping[str, Any]) -> None:
         self.refuse("event", Resource.InferenceService)

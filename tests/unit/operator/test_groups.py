@@ -1,6 +1,8 @@
 """Services whose replicas run on several nodes: a group of pods is one replica, made by a LeaderWorkerSet."""
 
+import base64
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +23,7 @@ from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
+from graphpod_operator.render.pod import group_key
 from graphpod_operator.revisions.garbage_collection import PRUNE_SECONDS
 from tests.unit.operator.objects import IMAGES, INSTALLED, NAMESPACE, inference_service, outcome, planned, pod, report
 from tests.unit.operator.world import World
@@ -87,36 +90,120 @@ def test_a_group_has_a_pod_for_each_node_and_every_pod_its_place_from_the_contro
     assert not [child for child in wanted.children if child.resource is Resource.Deployment]
 
 
-def test_all_pods_of_a_services_groups_have_one_key_that_no_other_service_has() -> None:
-    """Of the service's uid: whoever reaches the ports alone does not know it."""
+def environment(template: dict[str, Any]) -> list[dict[str, Any]]:
+    env: list[dict[str, Any]] = template["spec"]["containers"][0]["env"]
+    return env
 
-    def keys(uid: str) -> set[str]:
+
+def test_all_pods_of_a_services_groups_take_one_key_from_a_secret_that_no_other_service_has() -> None:
+    def references(uid: str) -> list[dict[str, Any]]:
         manifest = inference_service(**TWO)
         manifest["metadata"]["uid"] = uid
         found = desire(PlanInput(Service.of(manifest), Installation(IMAGES, access=ACCESS)))
         assert isinstance(found, Desired)
         templates = [group(found)[name] for name in ("leaderTemplate", "workerTemplate")]
-        env = [one for template in templates for one in template["spec"]["containers"][0]["env"]]
-        return {one["value"] for one in env if one["name"] == "GRAPHPOD_GROUP_KEY"}
+        return [one for template in templates for one in environment(template) if one["name"] == "GRAPHPOD_GROUP_KEY"]
 
-    (one,), (other,) = keys("11-22"), keys("33-44")
-    assert one != other
-    assert len(one) == len(other) == 64
-    assert "11-22" not in one
+    one, same = references("11-22")
+    other, _ = references("33-44")
+    assert one == same != other
+    assert one.keys() == {"name", "valueFrom"}, "no value: who may read pods may not have it"
+    assert one["valueFrom"]["secretKeyRef"]["name"].startswith("demo-group-key-")
     assert "GRAPHPOD_GROUP_KEY" not in json.dumps(the(planned(**ONE), Resource.Deployment))
 
 
+def secrets_of(world: World) -> dict[str, dict[str, Any]]:
+    return {name: body for (kind, _, name), body in world.cluster.objects.items() if kind is Resource.Secret}
+
+
+def asked_for(world: World) -> list[str]:
+    return [name for kind, name in world.cluster.writes if kind == "create Secret"]
+
+
+async def test_the_key_is_random_made_before_the_pods_and_never_again(world: World, caplog: Any) -> None:
+    caplog.set_level("DEBUG")
+    await grouped(world)
+    ((name, made),) = secrets_of(world).items()
+    kinds = [kind for kind, _ in world.cluster.writes]
+    assert kinds.index("create Secret") < kinds.index("LeaderWorkerSet")
+    assert (made["type"], made["immutable"]) == ("Opaque", True)
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("InferenceService", "demo", True)
+    key = base64.b64decode(made["data"]["key"]).decode()
+    assert len(key) == 64
+    shown = caplog.text + json.dumps(world.service) + json.dumps(world.cluster.events)
+    assert key not in shown
+    assert made["data"]["key"] not in shown
+    reference = group(planned(**TWO))["leaderTemplate"]
+    assert [
+        one["valueFrom"]["secretKeyRef"] for one in environment(reference) if one["name"] == "GRAPHPOD_GROUP_KEY"
+    ] == [{"name": name, "key": "key"}]
+
+    await world.reconcile()
+    successor = world.successor()
+    successor.discovery.served.add(LWS)
+    await successor.optional.look()
+    await successor.relist()
+    await successor.reconcile()
+    assert asked_for(world) == [name], "a quiet service, and the next operator, ask for nothing"
+    await world.edit(**TWO, engine={"maxBatch": 3})
+    await world.relist()
+    await world.reconcile()
+    assert asked_for(world) == [name, name]
+    assert secrets_of(world) == {name: made}, "another rendering has the same key"
+
+
+async def test_a_key_that_was_deleted_is_made_again_once_a_pod_misses_it(world: World) -> None:
+    wanted = await grouped(world)
+    ((name, made),) = secrets_of(world).items()
+    del world.cluster.objects[Resource.Secret, NAMESPACE, name]
+    message = f'secret "{name}" not found'
+    waits = {"state": {"waiting": {"reason": "CreateContainerConfigError", "message": message}}}
+    await see(world, wanted, part(0, wanted, running=False, engine=waits), part(1, wanted))
+    assert secrets_of(world)[name]["data"] != made["data"]
+
+
+async def test_groups_of_an_earlier_version_keep_pods_and_key_until_they_adopt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their rendering is kept, with the key in the pods' environment."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr(group_key, "variable", lambda owner: {"name": "GRAPHPOD_GROUP_KEY", "value": "0" * 64})
+        await grouped(world)
+    before = world.cluster.objects[PLACE]
+    assert not secrets_of(world)
+    upgraded = world.successor()
+    upgraded.discovery.served.add(LWS)
+    await upgraded.optional.look()
+    await upgraded.relist()
+    await upgraded.reconcile()
+    assert (world.cluster.objects[PLACE], secrets_of(world)) == (before, {})
+    status, reason = upgraded.condition("EngineUpdateAvailable")
+    assert (status, reason) == ("True", "NewEngine")
+    revision = re.search(r"revision ([0-9a-f]+)", upgraded.message("EngineUpdateAvailable"))
+    assert revision is not None
+    service = world.cluster.objects[Resource.InferenceService, NAMESPACE, "demo"]
+    metadata = {**service["metadata"], "annotations": {"graphpod.dev/adopt": revision[1]}}
+    world.cluster.put(Resource.InferenceService, {**service, "metadata": metadata})
+    await upgraded.relist()
+    await upgraded.reconcile()
+    assert world.cluster.objects[PLACE] != before
+    assert len(secrets_of(world)) == 1
+
+
 def test_what_an_update_changes_names_the_variable_of_the_key_and_does_not_show_it() -> None:
-    """People copy it into tickets."""
+    """People copy it into tickets. Pods of an earlier version had it in their environment."""
     found, earlier = planned(**TWO), planned(**TWO)
     assert isinstance(found, Desired)
     workload = json.loads(json.dumps(earlier.workload))
-    env = workload["template"]["spec"]["containers"][0]["env"]
+    env = environment(workload["template"])
     (key,) = [one for one in env if one["name"] == "GRAPHPOD_GROUP_KEY"]
-    env.remove(key)
+    del key["valueFrom"]
+    key["value"] = "not to be seen"
     rows = list(differences("", _made(replace(earlier, workload=workload)), _made(found)))
-    assert [row.path for row in rows] == ["pod.containers.engine.env.GRAPHPOD_GROUP_KEY"]
-    assert key["value"] not in "\n".join(lines(rows))
+    assert {row.path.partition("GROUP_KEY")[0] for row in rows} == {"pod.containers.engine.env.GRAPHPOD_"}
+    assert "not to be seen" not in "\n".join(lines(rows))
+    assert "demo-group-key-" in "\n".join(lines(rows))
 
 
 def test_requests_go_to_leaders_and_the_policy_and_the_budget_are_about_all_pods() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import Any
 
@@ -12,7 +11,7 @@ from graphpod_operator.api.spec import Spec
 from graphpod_operator.intent.engine_config import cpu_threads
 from graphpod_operator.render.config_map import KEY
 from graphpod_operator.render.owner import Body, Owner
-from graphpod_operator.render.pod import additions, api_key, front_options, tls, weights
+from graphpod_operator.render.pod import additions, api_key, front_options, group_key, tls, weights
 from graphpod_operator.render.service import api_port
 from graphpod_policy import Plan
 
@@ -88,17 +87,6 @@ def _group(spec: Spec) -> tuple[str, ...]:
     return "--leader", f"$(LWS_LEADER_ADDRESS):{RANKS_PORT}", "--node-index", "$(LWS_WORKER_INDEX)"
 
 
-GROUP_KEY = "GRAPHPOD_GROUP_KEY"
-"""The variable of the key. Nothing that people copy into a ticket shows its value."""
-
-
-def group_key(uid: str) -> str:
-    """The key of the pods of a service's groups, by the service's uid: a random number that is on no network, that all
-    of them have for as long as the service exists, and that only who may read the namespace's objects knows.
-    """
-    return hashlib.sha256(f"graphpod group {uid}".encode()).hexdigest()
-
-
 def _environment(owner: Owner) -> list[Body]:
     spec = owner.spec
     fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_UID": "metadata.uid"}
@@ -110,9 +98,9 @@ def _environment(owner: Owner) -> list[Body]:
     values = {"HOME": "/tmp"}
     if (threads := cpu_threads(spec)) is not None:
         values["OMP_NUM_THREADS"] = str(threads)
-    if spec.parallelism.nodes > 1:
-        values[GROUP_KEY] = group_key(owner.uid)
     ours = named + [{"name": name, "value": value} for name, value in values.items()]
+    if spec.parallelism.nodes > 1:
+        ours.append(group_key.variable(owner))
     return ours + [additions.variable(variable) for variable in spec.pod_template.env]
 
 

@@ -179,3 +179,15 @@ def test_what_an_answer_comes_to(status: int, answer: dict[str, object], error: 
     assert type(made) is error
     assert made.status == status
     assert str(made) == f"{answer.get('message') or ''} ({status} to apply a/b)"
+
+
+@pytest.mark.parametrize(("status", "made"), [(200, True), (409, False)])
+async def test_an_object_that_is_never_read_is_made_where_its_name_is_free(status: int, made: bool) -> None:
+    wire, body = Requests(status), {"metadata": {"namespace": "n", "name": "x"}}
+    assert await KubernetesCluster(wire).create(Resource.Secret, body) is made  # type: ignore[arg-type]
+    assert wire.asked == [("POST", "/api/v1/namespaces/n/secrets", body, {"fieldManager": FIELD_MANAGER})]
+
+
+async def test_a_right_that_is_missing_is_not_taken_for_a_name_that_is_not_free() -> None:
+    with pytest.raises(ServerRefused):
+        await KubernetesCluster(Requests(403)).create(Resource.Secret, {"metadata": {"namespace": "n"}})  # type: ignore[arg-type]
