@@ -15,18 +15,19 @@ import msgspec
 
 from graphpod_runtime.base.group_key import GROUP_KEY, nonce, proof, proves
 from graphpod_runtime.base.leader import Leader
+from graphpod_runtime.engine.ranks.callers import Callers
 from graphpod_runtime.engine.ranks.meeting import ranks_of
 from graphpod_runtime.wire.messages import UNREADABLE
 
 LINE_BYTES = 4096
 SAME = f"set {GROUP_KEY} to the same value on all machines"
 HELLO_SECONDS = 10.0
+FIRST_SECONDS = 1.0
+"""Until the first byte of a worker's, which answers a greeting at once; one that is slower comes again."""
 LEAST_SECONDS = 0.01
 """Of a wait: 0 would be none."""
 REFUSED_SECONDS = 0.1
 """Between two tries to take a connection where the process has no place for it."""
-MOST_CALLERS = 128
-"""Connections that are open at a time; a stranger's is closed after HELLO_SECONDS."""
 KEEPALIVE_SECONDS, KEEPALIVE_PROBES = 4, 3
 """A machine that answers nothing has gone after about KEEPALIVE_SECONDS × (1 + KEEPALIVE_PROBES)."""
 
@@ -97,13 +98,16 @@ class Line:
         """OSError where the other end has gone."""
         self.connection.sendall(msgspec.json.encode(message) + b"\n")
 
-    def heard(self, seconds: float | None = None) -> bytes | None:
+    def heard(self, seconds: float | None = None, first: float | None = None) -> bytes | None:
         """The next line; None at the end of the connection, and for a line that is too long. TimeoutError where the
-        whole of it has not come within so many `seconds`."""
-        until = None if seconds is None else time.monotonic() + seconds
+        whole of it has not come within so many `seconds`, or nothing of it within `first`."""
+        began = time.monotonic()
+        until = None if seconds is None else began + seconds
         while b"\n" not in self._unread:
+            if first is not None:
+                until = began + (first if not self._unread or seconds is None else seconds)
             if until is not None and until <= time.monotonic():
-                raise TimeoutError(f"no line within {seconds} s")
+                raise TimeoutError(f"no line within {until - began:g} s")
             self.connection.settimeout(None if until is None else max(LEAST_SECONDS, until - time.monotonic()))
             try:
                 got = self.connection.recv(LINE_BYTES)
@@ -162,7 +166,7 @@ class Roster:
         self._complete = False
         """Whether all have come."""
         self._lock = threading.Lock()
-        self._callers = threading.BoundedSemaphore(MOST_CALLERS)
+        self._callers = Callers()
         self.gone: str = ""
         """The first machine whose connection has ended though ranks of it had not."""
         self.away = {
@@ -213,10 +217,8 @@ class Roster:
                     return
                 time.sleep(REFUSED_SECONDS)
                 continue
-            if not self._callers.acquire(blocking=False):
-                connection.close()
-                continue
             caller = address[0].removeprefix("::ffff:")
+            self._callers.comes(connection, caller)
             threading.Thread(target=self._served, args=(connection, caller), daemon=True).start()
 
     def _served(self, connection: socket.socket, address: str) -> None:
@@ -224,10 +226,11 @@ class Roster:
             try:
                 line, greeting = Line(connection), Greeting(nonce())
                 line.say(greeting)
-                hello = msgspec.json.decode(line.heard(HELLO_SECONDS) or b"", type=Hello)
+                hello = msgspec.json.decode(line.heard(HELLO_SECONDS, FIRST_SECONDS) or b"", type=Hello)
                 if refused := self._joined(hello, greeting, line):
                     line.say(Welcome(refused))
                     return
+                self._callers.goes(connection)
                 try:
                     line.say(Welcome.of(hello, greeting, self.leader.key))
                     self._follow(hello.node, line)
@@ -236,7 +239,7 @@ class Roster:
             except (OSError, *UNREADABLE):
                 return  # a stranger, or a worker that comes again
             finally:
-                self._callers.release()
+                self._callers.goes(connection)
 
     def _joined(self, hello: Hello, greeting: Greeting, line: Line) -> str:
         """Why it may not, or "" for one that is on the roster from now on."""

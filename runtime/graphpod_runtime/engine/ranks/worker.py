@@ -23,6 +23,9 @@ log = logging.getLogger("graphpod.engine")
 
 AGAIN_SECONDS = 1.0
 """Between two tries to reach the leader's machine, which may start later."""
+STALE_SECONDS = 60.0
+"""A machine that refuses this one, or has another key, is asked again for so long: the leader's host name may still
+lead to a machine that had its address before."""
 SAID_SECONDS = 30.0
 LOOK_SECONDS = 0.2
 BLAMED_SECONDS = 5.0
@@ -57,9 +60,20 @@ def work(
                     process.kill()
 
 
-def joined(config: EngineConfig, leader: Leader, node: int) -> socket.socket:
-    """A connection to the leader's machine, which has let this one in; waits for it as long as it takes."""
-    mark, said = config_hash(config.canonical()), -SAID_SECONDS
+class _Refused(Exception):
+    """Who answers does not let this machine in, or is not its leader."""
+
+    def __init__(self, code: ExitCode, why: str, address: str) -> None:
+        super().__init__(f"{why} (answered by {address})")
+        self.code = code
+
+
+def joined(config: EngineConfig, leader: Leader, node: int, patience: float = STALE_SECONDS) -> socket.socket:
+    """A connection to the leader's machine, which has let this one in; waits for it as long as it takes, and where
+    another answers so many seconds in a row, ends with what that one says: StartFailure. The host name is looked up
+    for each try.
+    """
+    mark, said, refused = config_hash(config.canonical()), -SAID_SECONDS, None
     while True:
         try:
             connection = socket.create_connection((leader.host, leader.port), timeout=HELLO_SECONDS)
@@ -69,24 +83,31 @@ def joined(config: EngineConfig, leader: Leader, node: int) -> socket.socket:
                 connection.close()
                 raise
             return connection
-        except (OSError, *UNREADABLE) as error:
-            if (now := time.monotonic()) - said >= SAID_SECONDS:
+        except (_Refused, OSError, *UNREADABLE) as error:
+            now = time.monotonic()
+            if not isinstance(error, _Refused):
+                refused = None
+            elif now - (refused := refused if refused is not None else now) >= patience:
+                what = f"{error}; if {leader.host} led to a machine of another group, the next start looks it up again"
+                raise StartFailure(error.code, what) from error
+            if now - said >= SAID_SECONDS:
                 log.info("waiting for the leader's machine at %s: %s", leader, error)
                 said = now
         time.sleep(AGAIN_SECONDS)
 
 
 def _let_in(connection: socket.socket, node: int, mark: str, leader: Leader) -> None:
-    line = Line(connection)
+    line, address = Line(connection), connection.getpeername()[0]
     greeting = msgspec.json.decode(_said(line), type=Greeting)
     hello = Hello.of(node, mark, greeting, leader.key)
     line.say(hello)
     welcome = msgspec.json.decode(_said(line), type=Welcome)
     if welcome.refused:
-        raise StartFailure(ExitCode.ConfigInvalid, welcome.refused)
+        # with a key, who says so may be any machine: only a leader that lets this one in proves that it has it
+        raise _Refused(ExitCode.RankDied if leader.key else ExitCode.ConfigInvalid, welcome.refused, address)
     if not welcome.is_proved(hello, greeting, leader.key):
         what = f"who answers at {leader} does not prove the key of the group: {SAME}"
-        raise StartFailure(ExitCode.ConfigInvalid, what)
+        raise _Refused(ExitCode.RankDied, what, address)
     connection.settimeout(None)
 
 

@@ -23,6 +23,8 @@ from graphpod_runtime.commands import worker as worker_command
 from graphpod_runtime.distributed.interface import interface_to
 from graphpod_runtime.engine import process
 from graphpod_runtime.engine.pulse import Pulse
+from graphpod_runtime.engine.ranks import worker as worker_ranks
+from graphpod_runtime.engine.ranks.callers import MOST_CALLERS, MOST_OF_ADDRESS, Callers
 from graphpod_runtime.engine.ranks.meeting import Meeting, ports_of, ranks_of
 from graphpod_runtime.engine.ranks.messages import Copied, LastWords, Leave, encode
 from graphpod_runtime.engine.ranks.others import Others
@@ -123,15 +125,15 @@ def test_a_machine_is_let_in_once_and_with_the_same_configuration(roster: Roster
     assert roster.missing == [1]
     for node in (0, 2):
         with pytest.raises(StartFailure, match=f"there is no machine {node}"):
-            joined(two_machines, roster.leader, node)
+            joined(two_machines, roster.leader, node, patience=0)
     other = config(Path(two_machines.model.path), Policy.Breakable, Policy.Full, pipeline=2, nodes=2)
     with pytest.raises(StartFailure, match="machine 1 has another configuration") as refused:
-        joined(other, roster.leader, 1)
+        joined(other, roster.leader, 1, patience=0)
     assert refused.value.code is ExitCode.ConfigInvalid
     with joined(two_machines, roster.leader, 1):
         roster.wait(lambda missing: None, 0.01)
         with pytest.raises(StartFailure, match="machine 1 has joined already"):
-            joined(two_machines, roster.leader, 1)
+            joined(two_machines, roster.leader, 1, patience=0)
 
 
 def test_a_machine_that_leaves_before_all_have_come_may_come_again(two: Path, eventually: Eventually) -> None:
@@ -233,16 +235,99 @@ def keyed(two_machines: EngineConfig) -> Iterator[Roster]:
 def test_a_machine_without_the_key_of_the_group_is_not_let_in(
     keyed: Roster, two_machines: EngineConfig, key: str
 ) -> None:
-    with pytest.raises(StartFailure, match="machine 1 does not prove the key of the group: set GRAPHPOD_GROUP_KEY"):
-        joined(two_machines, replace(keyed.leader, key=key), 1)
+    with pytest.raises(
+        StartFailure, match="machine 1 does not prove the key of the group: set GRAPHPOD_GROUP_KEY"
+    ) as refused:
+        joined(two_machines, replace(keyed.leader, key=key), 1, patience=0)
+    assert refused.value.code is (ExitCode.RankDied if key else ExitCode.ConfigInvalid)
     assert keyed.missing == [1]
     with joined(two_machines, keyed.leader, 1):
         assert keyed.missing == []
 
 
 def test_a_machine_does_not_follow_a_leader_without_its_key(roster: Roster, two_machines: EngineConfig) -> None:
-    with pytest.raises(StartFailure, match=r"who answers at 127\.0\.0\.1:\d+ does not prove the key of the group"):
-        joined(two_machines, replace(roster.leader, key=KEY), 1)
+    with pytest.raises(
+        StartFailure, match=r"who answers at 127\.0\.0\.1:\d+ does not prove the key of the group"
+    ) as no:
+        joined(two_machines, replace(roster.leader, key=KEY), 1, patience=0)
+    assert no.value.code is ExitCode.RankDied
+    assert "(answered by 127.0.0.1); if 127.0.0.1 led to a machine of another group, the next start" in str(no.value)
+
+
+def test_a_machine_whose_leaders_name_leads_to_another_group_asks_until_it_leads_to_its_own(
+    keyed: Roster, two_machines: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a group was made again: names of pods are resolved to earlier addresses for some seconds."""
+    stale = Roster(Leader("127.0.0.1", free_ports(), "the key of another group"), 2, 2, "its configuration")
+    connect, places = socket.create_connection, iter([stale.leader.port, stale.leader.port])
+
+    def resolved(address: tuple[str, int], timeout: float) -> socket.socket:
+        return connect((address[0], next(places, address[1])), timeout=timeout)
+
+    monkeypatch.setattr(worker_ranks, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(socket, "create_connection", resolved)
+    with joined(two_machines, keyed.leader, 1):
+        assert (keyed.missing, stale.missing) == ([], [1])
+    stale.close()
+
+
+def addresses(callers: Callers) -> list[str]:
+    return list(callers._addresses.values())
+
+
+def test_strangers_that_say_nothing_are_shown_out_after_a_second_and_the_oldest_of_many_at_once(
+    roster: Roster, two_machines: EngineConfig, eventually: Eventually
+) -> None:
+    """As many as there may be keep no machine out, and one that has joined is never ended by them."""
+    where = roster.leader.host, roster.leader.port
+    with ExitStack() as strangers:
+        first = strangers.enter_context(socket.create_connection(where))
+        for _ in range(2 * MOST_OF_ADDRESS):
+            strangers.enter_context(socket.create_connection(where))
+        first.settimeout(10)
+        assert b"".join(iter(lambda: first.recv(LINE_BYTES), b"")).startswith(b'{"nonce"'), "it has ended"
+        with joined(two_machines, roster.leader, 1) as machine:
+            assert roster.missing == []
+            for _ in range(2 * MOST_OF_ADDRESS):
+                strangers.enter_context(socket.create_connection(where))
+            eventually(lambda: not addresses(roster._callers))
+            assert roster.gone == ""
+            Line(machine).say(Ended(1, 0))
+
+
+def test_callers_are_bounded_of_each_address_and_of_all() -> None:
+    callers = Callers()
+    with ExitStack() as open_ones:
+
+        def call(address: str) -> tuple[socket.socket, socket.socket]:
+            near, far = socket.socketpair()
+            open_ones.enter_context(near)
+            open_ones.enter_context(far)
+            callers.comes(near, address)
+            return near, far
+
+        alike = [call("10.0.0.1") for _ in range(MOST_OF_ADDRESS + 1)]
+        assert alike[0][1].recv(1) == b"", "the oldest has ended"
+        assert len(addresses(callers)) == MOST_OF_ADDRESS
+        others = [call(f"10.0.1.{number}") for number in range(MOST_CALLERS - MOST_OF_ADDRESS)]
+        callers.goes(others[0][0])
+        call("10.0.2.1")
+        assert len(addresses(callers)) == MOST_CALLERS
+        call("10.0.2.2")
+        assert alike[1][1].recv(1) == b""
+        assert len(addresses(callers)) == MOST_CALLERS
+
+
+def test_a_line_whose_first_byte_does_not_come_is_not_waited_for_as_long_as_its_end() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        line = object.__new__(Line)
+        line.connection, line._unread = near, b""
+        with pytest.raises(TimeoutError, match="no line within 0 s"):
+            line.heard(10.0, 0.0)
+        line._unread = b"{"
+        far.sendall(b"}\n")
+        assert line.heard(10.0, 0.0) == b"{}"
 
 
 def test_a_proof_that_was_heard_on_the_way_is_worth_nothing_later() -> None:
