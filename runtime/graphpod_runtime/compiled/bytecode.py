@@ -1,9 +1,11 @@
 """Where Python keeps what it compiles of libraries that were installed without bytecode."""
 
 import contextlib
+import hashlib
 import importlib.util
 import logging
 import os
+import re
 import shutil
 import stat
 import sys
@@ -11,10 +13,14 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 FOLDER = Path("graphpod", "bytecode")
-"""Under the user's caches."""
+"""Under the user's caches: a folder for each installation of the library, by its key."""
+MOST_KEPT = 3
+"""Installations whose bytecode is kept, those that started last. One takes about 200 MB."""
 ROOM = 256 << 20
 """Bytes that a file system must have free, several times what an engine imports. When a disk is full, Python 3.11 keeps
 what it could write of a file, and every later import of that fails."""
+
+_KEY = re.compile("[0-9a-f]{16}")
 
 logger = logging.getLogger("graphpod.compiled")
 
@@ -32,25 +38,50 @@ def keep_bytecode(library: str = "torch", environment: MutableMapping[str, str] 
         if Path(importlib.util.cache_from_source(found.origin)).exists():
             return
         caches = Path(environment.get("XDG_CACHE_HOME", ""))
-        folder = (caches if caches.is_absolute() else Path.home() / ".cache") / FOLDER
-        if not _only_ours_above(folder):
+        above = (caches if caches.is_absolute() else Path.home() / ".cache") / FOLDER
+        if not _only_ours_above(above):
             return
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.lstat()
-        # It is code that this process runs: no other user may have written it.
-        others = stat.S_IMODE(status.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
-        ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not others
-        if ours and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= ROOM:
+        folder = above / _key(found.origin)
+        for place in (above, folder):
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _ours(above) and _ours(folder) and shutil.disk_usage(folder).free >= ROOM:
             sys.pycache_prefix, sys.dont_write_bytecode = str(folder), False
             environment["PYTHONPYCACHEPREFIX"] = str(folder)
             environment.pop("PYTHONDONTWRITEBYTECODE", None)
+            os.utime(folder)
+            _prune(above)
+
+
+def _key(origin: str) -> str:
+    """Of one installation: this Python, the library's place and when it was installed there."""
+    installed = sys.implementation.cache_tag, origin, Path(origin).stat().st_mtime_ns
+    return hashlib.sha256(repr(installed).encode()).hexdigest()[:16]
+
+
+def _ours(folder: Path) -> bool:
+    """It is code that this process runs: no other user may have written it."""
+    status = folder.lstat()
+    others = stat.S_IMODE(status.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
+    ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not others
+    return ours and os.access(folder, os.W_OK)
+
+
+def _prune(above: Path) -> None:
+    """Removes what is in the folder besides the installations that started last. A process that still imports from one
+    compiles again what it misses."""
+    found = sorted(above.iterdir(), key=lambda path: path.lstat().st_mtime_ns, reverse=True)
+    kept = [path for path in found if _KEY.fullmatch(path.name)][:MOST_KEPT]
+    for path in found:
+        if path not in kept:
+            shutil.rmtree(path, ignore_errors=True)
+            logger.info("removed %s: bytecode of an installation that has not started lately", path)
 
 
 def forget_bytecode(error: BaseException) -> None:
     """Removes the bytecode that is kept if `error` is that Python could not read a file of it, which would end each
     start: the next one makes it again."""
     prefix, last = sys.pycache_prefix, error.__traceback__
-    if prefix is None or Path(prefix).parts[-2:] != FOLDER.parts or last is None:
+    if prefix is None or Path(prefix).parts[-3:-1] != FOLDER.parts or last is None:
         return
     while last.tb_next is not None:
         last = last.tb_next

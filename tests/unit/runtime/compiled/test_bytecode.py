@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from graphpod_runtime.compiled.bytecode import FOLDER, ROOM, forget_bytecode, keep_bytecode
+from graphpod_runtime.compiled.bytecode import FOLDER, MOST_KEPT, ROOM, forget_bytecode, keep_bytecode
 
 LIBRARY = "a_library_for_this_test"
 
@@ -39,7 +39,7 @@ def _asked(tmp_path: Path) -> dict[str, str]:
 def test_a_library_without_bytecode_is_compiled_into_the_users_folder(library: Path, tmp_path: Path) -> None:
     environment = _asked(tmp_path)
 
-    folder = tmp_path / "caches" / FOLDER
+    (folder,) = (tmp_path / "caches" / FOLDER).iterdir()
     assert environment == {"PYTHONPYCACHEPREFIX": str(folder)}, "processes that this one starts do the same"
     assert sys.pycache_prefix == str(folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -112,7 +112,8 @@ def test_a_relative_folder_of_caches_is_none(library: Path, tmp_path: Path, monk
 
     keep_bytecode(LIBRARY, {"XDG_CACHE_HOME": "caches"})
 
-    assert sys.pycache_prefix == str(tmp_path / "home" / ".cache" / FOLDER)
+    assert sys.pycache_prefix is not None
+    assert Path(sys.pycache_prefix).parent == tmp_path / "home" / ".cache" / FOLDER
 
 
 def test_a_disk_that_is_nearly_full_gets_nothing(
@@ -147,8 +148,31 @@ def test_bytecode_that_was_written_in_part_is_removed_with_the_start_that_meets_
         importlib.import_module(LIBRARY)
     forget_bytecode(failed.value)
 
-    assert not (tmp_path / "caches" / FOLDER).exists()
+    assert not list((tmp_path / "caches" / FOLDER).iterdir())
     importlib.import_module(LIBRARY)
+
+
+def test_an_installation_has_a_folder_of_its_own_and_those_that_started_last_are_kept(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    above, made = tmp_path / "caches" / FOLDER, []
+    for second in range(MOST_KEPT + 2):
+        os.utime(library, (second, second))  # installed again
+        monkeypatch.setattr(sys, "pycache_prefix", None)
+        _asked(tmp_path)
+        made.append(Path(str(sys.pycache_prefix)))
+        os.utime(made[-1], (100 + second, 100 + second))
+    assert len(set(made)) == len(made)
+    assert sorted(above.iterdir()) == sorted(made[-MOST_KEPT:])
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    os.utime(library, (2, 2))
+    _asked(tmp_path)
+    assert sys.pycache_prefix == str(made[2]), "the same installation finds what it wrote"
+    (above / "usr").mkdir()  # of an earlier version, by the paths of the sources
+    (above / "usr" / "x.pyc").write_bytes(b"")
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    _asked(tmp_path)
+    assert not (above / "usr").exists()
 
 
 def test_without_a_place_python_compiles_as_before(library: Path, tmp_path: Path) -> None:
