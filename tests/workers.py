@@ -103,7 +103,7 @@ class Shared:
         session, hook = self._session, self._session.config.hook
         try:
             word, told = one.connection.recv()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):  # the latter where it ended in the middle of a word
             self._died(one)
             return
         if word == NEXT:
@@ -171,7 +171,7 @@ class Worker:
         self._send([])
 
     def _send(self, unit: list[int]) -> None:
-        with suppress(BrokenPipeError):  # what became of it comes next
+        with suppress(ConnectionError):  # what became of it comes next
             self.connection.send(unit)
 
     def wait(self) -> int:

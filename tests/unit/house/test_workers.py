@@ -3,9 +3,11 @@
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import warnings
+from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.units import CLUSTERS
-from tests.workers import Shared, as_warning
+from tests.workers import Shared, Worker, as_warning
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = {
@@ -56,7 +58,9 @@ def ran(folder: Path, *options: str, spoilt: str = "") -> str:
     for name, text in FILES.items():
         (folder / name).write_text(text)
     (folder / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-p", "tests.workers", "-n", "2", "--rootdir", folder]
+    # with temporary folders of its own: pytest removes old ones of other runs as it ends, and warns where it cannot
+    own = "--rootdir", folder, "--basetemp", folder.with_name(f"{folder.name}-of-workers")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.workers", "-n", "2", *own]
     done = subprocess.run(
         [*command, "-c", folder / "pytest.ini", "-p", "no:cacheprovider", *options, folder],
         cwd=ROOT,
@@ -106,6 +110,30 @@ def test_so_many_workers_are_on_clusters_and_no_more_while_other_tests_wait() ->
     assert shared._next() == [CLUSTERS + 1, CLUSTERS + 2]
     assert shared._next() == [CLUSTERS], "nothing else waits"
     assert shared._next() == []
+
+
+def test_a_worker_that_ends_in_the_middle_of_a_word_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel ends a process whose memory runs out wherever it is."""
+    session: Any = SimpleNamespace(items=[], config=SimpleNamespace(hook=None))
+    shared, died = Shared(session), []
+    monkeypatch.setattr(shared, "_died", died.append)
+    one: Any = object.__new__(Worker)
+    one.connection, theirs = Pipe()
+    with one.connection:
+        os.write(theirs.fileno(), struct.pack("!i", 100) + b"the first bytes")
+        theirs.close()
+        shared._hear(one)
+    assert died == [one]
+
+
+def test_an_order_to_a_worker_that_has_ended_before_it_read_the_last_one_is_lost() -> None:
+    one: Any = object.__new__(Worker)
+    one.connection, theirs = Pipe()
+    with one.connection:
+        one.stop()
+        theirs.close()
+        one.stop()
+        one.stop()
 
 
 def make_test(
