@@ -20,6 +20,7 @@ import yaml
 from graphpod_operator.api import quantity
 from graphpod_operator.api.names import GROUP, KIND, PLURAL, SHORT_NAME
 from graphpod_operator.cache.child import Child
+from graphpod_operator.conditions.message import shortened
 from graphpod_operator.explain import document, live, manifest
 from graphpod_operator.explain.explanation import Explanation, as_dict, explain
 from graphpod_operator.explain.input_error import InputError
@@ -33,6 +34,8 @@ from graphpod_policy.node import CONTEXT_BYTES
 
 INVALID = 2
 STDIN = "standard input"
+MOST_SAID = 2000
+"""Characters of a message: the names in a file may have any length."""
 MOST_COMPLAINTS = 40
 """Lines about one file. After so many fixes the file is checked again anyway."""
 KINDS = (SHORT_NAME, *(name + group for name in (PLURAL, KIND.lower()) for group in (f".{GROUP}", "")))
@@ -97,13 +100,18 @@ def run(arguments: argparse.Namespace, images: Images) -> int:
     except manifest.ManifestInvalid as invalid:
         _complain(invalid.complaints)
     except InputError as mistake:
-        print(f"error: {mistake}", file=sys.stderr)
+        print(f"error: {_on_terminal(str(mistake))}", file=sys.stderr)
     return INVALID
+
+
+def _on_terminal(words: str) -> str:
+    """A message about somebody's file: cut, and without the control characters by which it could drive a terminal."""
+    return "".join(one if one.isprintable() or one == "\n" else "?" for one in shortened(words, MOST_SAID))
 
 
 def _complain(complaints: tuple[manifest.Complaint, ...]) -> None:
     for one in complaints[:MOST_COMPLAINTS]:
-        print(f"error: {one}", file=sys.stderr)
+        print(f"error: {_on_terminal(str(one))}", file=sys.stderr)
     if len(complaints) > MOST_COMPLAINTS:
         print(f"error: and {len(complaints) - MOST_COMPLAINTS} more", file=sys.stderr)
 

@@ -176,6 +176,24 @@ def test_every_mistake_of_a_file_has_its_line(run: Explain) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        PLAIN + '  "\\e[2J\\u202e": 1\n',
+        PLAIN.replace("InferenceService", '"\\0\\e[2J"'),
+        PLAIN + f"  {'x' * 100_000}: 1\n",
+        PLAIN + f'  role: "\\e]0;{"x" * 5000}\\a"\n',
+    ],
+    ids=["field", "kind", "long field", "value"],
+)
+def test_a_file_of_somebody_else_drives_no_terminal_and_fills_none(run: Explain, text: str) -> None:
+    code, told, complaint = run(text)
+    assert code == 2
+    assert complaint.startswith("error: ")
+    assert all(letter.isprintable() or letter == "\n" for letter in told + complaint)
+    assert len(complaint) < 3000
+
+
 def test_many_mistakes_are_counted_after_the_first_ones(run: Explain) -> None:
     sizes = ", ".join("x" for _ in range(100))
     _, _, complained = run(PLAIN + f"  graph: {{sizes: {{decode: [{sizes}]}}}}\n")
