@@ -186,7 +186,10 @@ class _Reading:
         if isinstance(level.value, list):
             level.value.append(value)
         elif level.key == _MERGE:
-            level.merged += [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
+            several = value if isinstance(value, list) else [value]
+            if not all(isinstance(one, dict) for one in several):
+                raise NotYaml(self.lines[(*level.path, _MERGE)], "<< merges a map or a list of maps, and nothing else")
+            level.merged += several
         elif level.key is not None:
             level.value[level.key] = value
         level.key = None

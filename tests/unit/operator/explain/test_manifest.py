@@ -186,6 +186,12 @@ def test_every_mistake_of_every_service_is_told_at_once_in_the_order_of_the_line
     assert [one.partition(": ")[0] for one in told] == [f"FILE:{line}" for line in (4, 8, 10, 11, 20, 21)]
 
 
+@pytest.mark.parametrize("value", ["1", "null", "[1, {x: 2}]", "[[{x: 2}]]", "text"])
+def test_a_merge_of_what_is_no_map_is_refused_as_kubectl_does(value: str) -> None:
+    (told,) = complaints(PLAIN + f"  <<: {value}\n")
+    assert told == "FILE:8: << merges a map or a list of maps, and nothing else"
+
+
 def test_what_is_larger_than_the_bound_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "MOST_BYTES", 1 << 20)
     (told,) = complaints(b"#" * ((1 << 20) + 1))
