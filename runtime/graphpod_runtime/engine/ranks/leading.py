@@ -6,6 +6,8 @@ from collections.abc import Sequence as List
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import torch
+
 from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.cache.pages import PageAllocator
@@ -23,6 +25,7 @@ from graphpod_runtime.engine.schedule.drafting import DraftBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.engine.start.device import device_of
+from graphpod_runtime.graphs.segments.cuda import noted_graphs
 from graphpod_runtime.kernels.mixture.choice_totals import count_choices
 from graphpod_runtime.models.stage import loader_of
 from graphpod_runtime.wire.report import Report
@@ -110,7 +113,8 @@ class LeadingRunner(Runner):
     ) -> None:
         """Returns when all ranks have met. StartFailure where this one has no GPU."""
         self._others, place = others, Position(0, config.features.tensor, config.features.pipeline)
-        leave = weakref.finalize(self, _leave, others)
+        self._graphs: list[torch.cuda.CUDAGraph] = []
+        leave = weakref.finalize(self, _leave, others, self._graphs)
         try:
             ranks, pipeline = connect(place, others.meeting.collectives, device_of(config.features, 0))
             super().__init__(config, report, started_at, loader_of(place, pipeline, config.features.expert), ranks)
@@ -122,8 +126,11 @@ class LeadingRunner(Runner):
             raise
 
     def start(self) -> None:
-        with self._naming():
-            super().start()
+        with self._naming(), noted_graphs() as noted:
+            try:
+                super().start()
+            finally:
+                self._graphs.extend(noted)
         if self._balance is not None and (mixture := self._engine.model.shape.mixture) is not None:
             self._balance.begin(mixture.experts)
         assert self.config.max_batch is not None, "a start has derived it"
@@ -180,8 +187,11 @@ class LeadingRunner(Runner):
             raise RankLost(trouble) from error
 
 
-def _leave(others: Others) -> None:
+def _leave(others: Others, graphs: List[torch.cuda.CUDAGraph]) -> None:
     count_choices(None)
     others.leave()
+    # The end of a NCCL communicator waits for the end of every graph that has captured its kernels.
+    for graph in graphs:
+        graph.reset()
     disconnect()
     others.close()

@@ -2,6 +2,8 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from weakref import WeakSet
 
 import torch
 
@@ -11,6 +13,19 @@ from graphpod_runtime.graphs.segments.segment import Calls, capture
 KEPT_NUMBERS = 256
 """Python makes each int up to it once, and never ends it."""
 
+_NOTED: ContextVar["WeakSet[torch.cuda.CUDAGraph] | None"] = ContextVar("noted", default=None)
+
+
+@contextlib.contextmanager
+def noted_graphs() -> Iterator["WeakSet[torch.cuda.CUDAGraph]"]:
+    """Gives the graphs that this thread makes within, as long as they are there."""
+    noted = WeakSet[torch.cuda.CUDAGraph]()
+    token = _NOTED.set(noted)
+    try:
+        yield noted
+    finally:
+        _NOTED.reset(token)
+
 
 class CudaSegment:
     """A Segment of one CUDA graph in the pool of this `handle`. Capture it inside the pool's `capturing()`."""
@@ -19,6 +34,8 @@ class CudaSegment:
         # Not the pool: it keeps a segment itself, and a dropped pool must go without a collector.
         self._handle = handle
         self._graph = torch.cuda.CUDAGraph()
+        if (noted := _NOTED.get()) is not None:
+            noted.add(self._graph)
         self._forks = _Forks()
 
     def begin(self) -> None:
