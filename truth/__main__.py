@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ran = {cell.key: cell for cell in _run(matrix.without(done), options.jobs, until, follow)}
         found = _likelihoods(likelihoods, began)
     cells = [cell for key in matrix.scenes() if (cell := ran.get(key) or done.get(key))]
-    came_from = provenance(options.device, _command(options), time.monotonic() - began)
+    came_from = provenance(options.device, _command(options), time.monotonic() - began, options.tensor_parallel)
     if done:
         came_from["took"] += f", and {sum(cell.seconds for cell in done.values()):.0f} s before it was ended"
     if left := len(matrix) - len(cells):

@@ -93,10 +93,12 @@ class Result:
         )
 
 
-def provenance(device: Device, command: str, seconds: float) -> dict[str, str]:
-    """Where a run's figures come from."""
+def provenance(device: Device, command: str, seconds: float, ranks: int = 1) -> dict[str, str]:
+    """Where a run's figures come from; each of the `ranks` has a GPU of its own."""
     cores = len(os.sched_getaffinity(0))
-    machine = f"{platform.machine()}, {cores} cores" if device is Device.Cpu else f"one {torch.cuda.get_device_name()}"
+    machine = f"{platform.machine()}, {cores} cores"
+    if device is Device.Cuda:
+        machine = f"{'one' if ranks == 1 else ranks} {torch.cuda.get_device_name()}"
     versions = [f"graphpod {__version__}", f"torch {torch.__version__}"]
     for name in PACKAGES[device]:
         try:
