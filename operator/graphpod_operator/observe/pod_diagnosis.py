@@ -114,6 +114,8 @@ _NOT_FOUND = re.compile(
 """The kubelet's words for a variable whose source is missing."""
 _TOO_LITTLE_MEMORY = re.compile(r"OOM-killed|memory limit too low|minimum memory limit")
 """containerd's and runc's words for a container that cannot start within its memory limit."""
+_PULLED = ("ErrImagePull", "ImagePullBackOff")
+"""The kubelet's words for a registry that it has asked, by the Secrets of the pod."""
 _NOT_BEGUN = ("StartError", "ContainerCannotRun")
 """The kubelet's words for a container that ended before its first process."""
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
@@ -177,8 +179,8 @@ def _as_written(found: Diagnosis, expected: Expected | None) -> Diagnosis:
     """A fault of the model with its folder as the spec names it, not as it is mounted in the pod; a pull that failed
     with the Secrets that it used, since a kubelet pulls without one that does not exist.
     """
-    if found.reason is Reason.ImagePullFailed and expected is not None and expected.pulls_with:
-        word, _, rest = found.what.partition(": ")
+    word, _, rest = found.what.partition(": ")
+    if word in _PULLED and expected is not None and expected.pulls_with:
         return replace(found, what=f"{word} with Secret {', '.join(expected.pulls_with)}, if it exists: {rest}")
     if found.reason is not Reason.ModelInvalid or expected is None or not expected.model:
         return found
@@ -223,14 +225,16 @@ def _unprepared(pod: Pod, expected: Expected | None) -> Diagnosis | None:
     taken = pod.unprepared_seconds(expected.now)
     if taken is None or taken < PREPARED_SECONDS:
         return None
-    # without its claim the scheduler would not have placed the pod
+    # a claim exists, or the scheduler would not have placed the pod; but its volume may not reach the node
     named = [f"{kind} {name}" for kind, name in expected.mounts if kind != "PersistentVolumeClaim"]
+    claims = [f"{kind} {name}" for kind, name in expected.mounts if kind == "PersistentVolumeClaim"]
     if named:
         lacks = f"{' or '.join(named)} may not exist, or lacks a key that the pod mounts"
-        return Diagnosis(Reason.PodNotPrepared, f"not prepared by its node for over a minute: {lacks}", pod)
+        unmounted = f"; or it cannot mount {' or '.join(claims)}" if claims else ""
+        what = f"not prepared by its node for over a minute: {lacks}{unmounted}"
+        return Diagnosis(Reason.PodNotPrepared, what, pod)
     what = "for over a minute its node has neither mounted its volumes nor created its sandbox"
-    claims = ", ".join(f"{kind} {name}" for kind, name in expected.mounts)
-    return Diagnosis(Reason.PodNotPrepared, f"{what}; it mounts {claims}" if claims else what, pod)
+    return Diagnosis(Reason.PodNotPrepared, f"{what}; it mounts {', '.join(claims)}" if claims else what, pod)
 
 
 def _is_past(reason: Reason, state: State | None) -> bool:

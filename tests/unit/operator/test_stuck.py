@@ -134,6 +134,7 @@ def test_a_pod_that_its_node_cannot_prepare_names_what_it_mounts() -> None:
     late = the(seen([unprepared()], {}, rollout(available=0)), before={"conditions": []}, **key)
     assert words(late)["WorkloadAvailable"] == ("False", "PodNotPrepared")
     assert "Secret keys or ConfigMap roots may not exist, or lacks a key" in told(late, "Ready")
+    assert "; or it cannot mount PersistentVolumeClaim weights" in told(late, "Ready"), "its volume may not come"
     assert "create what is missing: kubectl -n" in told(late, "Ready")
     assert "Secret x" not in told(late, "Ready")
     begun = placed(engine={"state": {"running": {}}}, status={"conditions": [{**PREPARES, "status": "True"}]})
@@ -155,6 +156,15 @@ def test_a_pull_that_fails_names_the_secret_that_it_used() -> None:
     )
     assert words(status)["WorkloadAvailable"] == ("False", "ImagePullFailed")
     assert "ErrImagePull with Secret registry, if it exists: 401 Unauthorized" in told(status, "Ready")
+
+
+@pytest.mark.parametrize("word", ["InvalidImageName", "ErrImageNeverPull"])
+def test_an_image_that_no_registry_was_asked_for_names_no_secret(word: str) -> None:
+    waits = {"state": {"waiting": {"reason": word, "message": "not that one"}}}
+    status = the(
+        seen([placed(engine=waits)], {}, rollout(available=0)), engine={"imagePullSecrets": [{"name": "registry"}]}
+    )
+    assert f"{word}: not that one" in told(status, "Ready")
 
 
 def test_the_operator_looks_again_when_a_pod_has_been_prepared_for_too_long() -> None:
