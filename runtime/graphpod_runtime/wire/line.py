@@ -70,11 +70,12 @@ class Line:
         if self._read_out:
             time.sleep(seconds)
             return False
-        limit = time.monotonic() + seconds
+        limit, left = time.monotonic() + seconds, seconds
         while True:
             self._waiting.modify(self._socket, select.POLLIN | (select.POLLOUT if self._out else 0))
-            # In whole milliseconds, and none too many: a launch may be due then.
-            happened = self._waiting.poll(int(max(0.0, limit - time.monotonic()) * 1000))
+            # In whole milliseconds, and none too many: a launch may be due then. One that is asked for is waited.
+            happened = self._waiting.poll(int(left * 1000))
+            left = max(0.0, limit - time.monotonic())
             self.flush()
             if not happened:
                 return False
