@@ -68,8 +68,8 @@ def staged(device: torch.device, size: int = SLAB_BYTES) -> Iterator[None]:
     with torch.cuda.device(device):
         slabs = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for _ in range(SLABS)]
         staging = Staging(slabs, [torch.cuda.Event() for _ in slabs])
-    with using(staging):
-        yield
+        with using(staging):
+            yield
     del slabs, staging
     release_pinned()
 

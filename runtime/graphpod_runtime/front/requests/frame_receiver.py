@@ -59,9 +59,11 @@ class FrameReceiver:
             self._loop.remove_writer(self._watched)
 
     def _drain(self) -> None:
-        self._going_on = None
+        if self._going_on is not None:  # the loop may call this before its turn: one of them goes on
+            self._going_on.cancel()
+            self._going_on = None
         self.sent()  # what became readable may be the engine's coming
-        if not self.failed.done() and self._read_some() and self._going_on is None:
+        if not self.failed.done() and self._read_some():
             # Frames that have been read from the socket make it readable no more.
             self._going_on = self._loop.call_soon(self._drain)
 
