@@ -67,7 +67,7 @@ test: AGAIN = $(MAKE)
 test: tools ## every check: lint, unit, and on clusters api, sim and e2e
 	@rm -rf $(COMPILED)$${TMPDIR:-/tmp} # of copies that tests made
 	@tests=$$(mktemp); trap 'rm -f "$$tests"' EXIT; \
-		( $(AGAIN) lint || { echo 'lint failed: the tests end'; kill -INT $$(cat "$$tests") 2>/dev/null; exit 1; } ) & lint=$$!; \
+		( $(AGAIN) lint || { echo 'lint failed: the tests end'; kill -INT $$(cat "$$tests") 2>/dev/null || :; exit 1; } ) & lint=$$!; \
 		$(AGAIN) images & \
 		( echo $$BASHPID > "$$tests"; exec $(RUN) -m pytest -m 'not gpu and not slow' --numprocesses 5 --durations 10 ); \
 		wait $$lint
