@@ -33,11 +33,14 @@ def variable(owner: Owner) -> Body:
 
 
 def secret_of(pinned: Mapping[str, Any]) -> str | None:
-    """The Secret that the pods of a rendering take their key from; None where there is none."""
-    for one in pinned["template"]["spec"]["containers"][0].get("env", ()):
-        if one["name"] == GROUP_KEY:
-            name: str | None = one.get("valueFrom", {}).get("secretKeyRef", {}).get("name")
-            return name
+    """The Secret that the pods of a rendering take their key from; None where there is none. Whoever may edit a
+    ControllerRevision writes what is kept of a rendering: any part of it may be of another kind."""
+    match pinned:
+        case {"template": {"spec": {"containers": [{"env": [*variables]}, *_]}}}:
+            for one in variables:
+                match one:
+                    case {"name": str(name), "valueFrom": {"secretKeyRef": {"name": str(secret)}}} if name == GROUP_KEY:
+                        return secret
     return None
 
 
