@@ -54,20 +54,27 @@ def test_sending_to_one_that_does_not_read_never_waits_and_keeps_the_order(pair:
     assert not line.pending
 
 
-def test_a_line_that_waits_sends_what_it_has_kept(pair: tuple[Line, socket.socket]) -> None:
-    line, other = pair
-    frame = b"x" * (4 << 20)
-    line.send(frame)
-    reader, taken = Line(other), list[bytes]()
+def one_taken(end: socket.socket, answer: bytes | None = None) -> tuple[threading.Thread, list[bytes]]:
+    """A thread that takes one frame from `end` and then sends the answer; when it has ended the list has the frame."""
+    reader, taken = Line(end), list[bytes]()
 
     def read() -> None:
         while not taken:
             reader.wait(1.0)
             taken.extend(reader.take(1))
-        reader.send(b"thanks")
+        if answer is not None:
+            reader.send(answer)
 
     thread = threading.Thread(target=read)
     thread.start()
+    return thread, taken
+
+
+def test_a_line_that_waits_sends_what_it_has_kept(pair: tuple[Line, socket.socket]) -> None:
+    line, other = pair
+    frame = b"x" * (4 << 20)
+    line.send(frame)
+    thread, taken = one_taken(other, b"thanks")
     assert line.wait(60.0)
     thread.join()
     assert (taken, line.take(1)) == ([frame], [b"thanks"])
@@ -98,15 +105,7 @@ def test_a_line_that_closes_waits_for_a_reader_but_not_for_ever(pair: tuple[Line
     line, other = pair
     frame = b"x" * (4 << 20)
     line.send(frame)
-    reader, taken = Line(other), list[bytes]()
-
-    def read() -> None:
-        while not taken:
-            reader.wait(1.0)
-            taken.extend(reader.take(1))
-
-    thread = threading.Thread(target=read)
-    thread.start()
+    thread, taken = one_taken(other)
     line.close(60.0)
     thread.join()
     assert taken == [frame]
