@@ -63,13 +63,14 @@ class _Container(msgspec.Struct):
     startupProbe: _Probe
 
 
-class _Volume(msgspec.Struct):
+class _Named(msgspec.Struct):
     name: str
 
 
 class _Pod(msgspec.Struct):
     containers: Annotated[list[_Container], msgspec.Meta(min_length=1)]
-    volumes: list[_Volume]
+    volumes: list[_Named]
+    imagePullSecrets: list[_Named] = []
 
 
 class _Metadata(msgspec.Struct):
@@ -82,9 +83,10 @@ class _Template(msgspec.Struct):
 
 
 class _Workload(msgspec.Struct):
-    """What of a Deployment's part is read again, and of which type."""
+    """What of a Deployment's part is read again, and of which type. A Deployment's has no `size`."""
 
     template: _Template
+    size: _Count = 1
 
 
 class _Engine(msgspec.Struct):

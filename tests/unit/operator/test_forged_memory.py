@@ -32,12 +32,20 @@ ANYTHING = st.recursive(
 )
 
 
-async def serving() -> World:
-    """A service with a pod that has proved its graphs."""
+async def applied(**spec: Any) -> World:
+    """A service of this spec, looked at once, in a cluster that has every kind."""
     world = World()
-    world.cluster.put(Resource.InferenceService, inference_service())
+    world.discovery.served.add(Resource.LeaderWorkerSet)
+    world.cluster.put(Resource.InferenceService, inference_service(**spec))
+    await world.optional.look()
     await world.relist()
     await world.reconcile()
+    return world
+
+
+async def serving() -> World:
+    """A service with a pod that has proved its graphs."""
+    world = await applied()
     annotations = world.deployment["spec"]["template"]["metadata"]["annotations"]
     world.cluster.put(Resource.Pod, pod(config_hash=annotations[HASH_ANNOTATION], ready=True))
     world.ports.report = report(config_hash=annotations[HASH_ANNOTATION])
@@ -83,9 +91,9 @@ def test_any_field_of_the_memory_of_deaths_may_hold_anything(at: Any, value: Any
     assert world.condition("Accepted") == ("True", "Accepted")
 
 
-async def forged(write: Callable[[Data], Data]) -> World:
+async def forged(write: Callable[[Data], Data], world: World | None = None) -> World:
     """A service whose ControllerRevision somebody deleted, and made again with other content."""
-    world = await serving()
+    world = world or await serving()
     (found,) = [one for (kind, *_), one in world.cluster.objects.items() if kind is Resource.ControllerRevision]
     world.cluster.put(Resource.ControllerRevision, {**found, "data": write(copy.deepcopy(found["data"]))})
     await world.settle()
@@ -120,6 +128,54 @@ def test_any_field_of_a_kept_rendering_may_hold_anything(place: tuple[str, Any],
     name, at = place
     changed = json.dumps(put(FILES[name], at, value))
     world = asyncio.run(forged(lambda data: with_its_hash({**data, name: changed})))
+    assert world.condition("Accepted")[0] == "True"
+
+
+GROUP: dict[str, Any] = {
+    "parallelism": {"pipeline": 2, "nodes": 2},
+    "engine": {"imagePullSecrets": [{"name": "registry"}]},
+    "podTemplate": {
+        "volumes": [{"name": "v", "secret": {"secretName": "s"}}, {"name": "w", "configMap": {"name": "c"}}]
+    },
+}
+"""A service whose rendering has every part that is read again."""
+
+
+async def forged_group(write: Callable[[Data], Data]) -> World:
+    """The same of a group of pods, whose starts died in a capture."""
+    world = await applied(**GROUP)
+    place = Resource.LeaderWorkerSet, NAMESPACE, "demo-group"
+    found = copy.deepcopy(world.cluster.objects[place])
+    annotations = found["metadata"]["annotations"]
+    annotations[CAPTURE_FAILURES_ANNOTATION] = json.dumps({**DEATHS, "of": annotations[REVISION_ANNOTATION]})
+    world.cluster.put(Resource.LeaderWorkerSet, found)
+    return await forged(write, world)
+
+
+def kept_of_group() -> Any:
+    """The part of it that its pods are made from."""
+    found: Data = {}
+    asyncio.run(forged_group(lambda data: found.update(data) or data))  # type: ignore[func-returns-value]
+    return json.loads(found["workload.json"])
+
+
+OF_GROUP = kept_of_group()
+
+
+@pytest.mark.parametrize("value", [None, "x", [[]], {"": []}], ids=["null", "text", "list", "map"])
+@pytest.mark.parametrize("worker", [False, True], ids=["leader", "worker"])
+def test_every_field_of_a_group_s_kept_pods_may_be_of_another_kind(worker: bool, value: Any) -> None:
+    for at in paths(OF_GROUP):
+        if (at[:1] == ("worker",)) is worker:
+            changed = json.dumps(put(OF_GROUP, at, value))
+            world = asyncio.run(forged_group(lambda data, to=changed: with_its_hash({**data, "workload.json": to})))
+            assert world.condition("Accepted")[0] == "True", at
+
+
+@pytest.mark.parametrize("name", [[1], {"a": 1}, 5, None])
+def test_a_volume_whose_object_has_no_name_is_for_the_api_server_to_refuse(name: Any) -> None:
+    volume = {"name": "v", "secret": {"secretName": name}}
+    world = asyncio.run(applied(podTemplate={"volumes": [volume]}))
     assert world.condition("Accepted")[0] == "True"
 
 

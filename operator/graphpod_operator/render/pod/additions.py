@@ -47,13 +47,15 @@ _OURS = ("config", "source-hosts")
 
 def mounted(volumes: Iterable[Body]) -> Iterator[tuple[str, str]]:
     """The objects that must exist before a pod with these volumes can begin, kind and name; our own ConfigMaps are not
-    among them.
+    among them, and what is no name is for the API server to refuse.
     """
     for one in volumes:
         for source, (kind, field) in _SOURCES.items():
             asked = one.get(source)
-            if isinstance(asked, dict) and field in asked and not asked.get("optional") and one["name"] not in _OURS:
-                yield kind, asked[field]
+            if not isinstance(asked, dict) or asked.get("optional") or one["name"] in _OURS:
+                continue
+            if isinstance(name := asked.get(field), str):
+                yield kind, name
 
 
 def _source(source: dict[str, Any]) -> dict[str, Any]:
