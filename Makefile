@@ -41,7 +41,7 @@ endef
 option = $(if $($(2)),--$(1)='$($(2))')
 DEMO_CLUSTER = $(call option,cluster,CLUSTER) $(call option,confirm,CONFIRM)
 
-.PHONY: eagle-head help demo demo-down test check lint truth truth-ranks ranks samples families support-matrix schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic ranks-node groups-node sleep-node gpus-node monitoring boards sources alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
+.PHONY: eagle-head help demo demo-down test check lint truth truth-ranks ranks samples search families support-matrix schemas peer-suites clients fuzz-api bench bench-graphs bench-front bench-operator bench-operator-growth bench-operator-gates chaos traffic ranks-node groups-node sleep-node gpus-node monitoring boards sources alerts endurance upgrade-check mutation bench-testbed images plugin images-demo images-check images-cuda crd docs lock venv tools packages
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -100,6 +100,13 @@ truth-ranks: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy over N r
 samples: venv tools ## in full what `make test` runs a sample of: prompts, requests, FP8 weights, values, killed testbeds, helms
 	@$(RUN) -m pytest -q -m 'slow and not gpu' tests/unit tests/api/chart tests/api/operator/test_schema.py \
 		$(addprefix tests/e2e/test_,truth.py testbed.py bad_weights.py current.py)
+
+# More passes, or a part: make search PASSES=5 OF=tests/unit/operator
+search: PASSES ?= 1
+search: OF ?= tests/unit tests/contracts
+search: export GRAPHPOD_VALUES := search
+search: venv ## values by chance, ten times as many as `make test` tries, which are the same in each run; half an hour a pass
+	@for pass in $$(seq $(PASSES)); do $(RUN) -m pytest -q -m 'hypothesis and not slow and not gpu' $(OF) || exit 1; done
 
 # Goes on where it was ended. A part, or all again: make support-matrix SUPPORT='--only GlmForCausalLM', SUPPORT=--again
 support-matrix: venv ## families by graph policy and number format, each cell from a run; table in docs/reference

@@ -38,9 +38,11 @@ FIGURES = "figure: "
 if find_spec("hypothesis"):  # a machine with a GPU has what the engine needs, and no more
     import hypothesis
 
-    # One profile everywhere: hypothesis would otherwise choose another where it believes to be in CI.
-    hypothesis.settings.register_profile("graphpod", deadline=None, print_blob=True)
-    hypothesis.settings.load_profile("graphpod")
+    # Hypothesis would otherwise choose another profile where it believes to be in CI. The gate tries the same values in
+    # every run, so that a commit which passed passes again; `make search` looks for others.
+    hypothesis.settings.register_profile("gate", deadline=None, print_blob=True, derandomize=True)
+    hypothesis.settings.register_profile("search", deadline=None, print_blob=True, max_examples=1000)
+    hypothesis.settings.load_profile(os.environ.get("GRAPHPOD_VALUES", "gate"))
 
 if shutil.which("g++"):
     # What inductor compiles in one test, another test or the next run finds.
