@@ -18,7 +18,7 @@ from tests.api.operator.test_bounds import DEEP, FIELDS, create, goes_on, nested
 from tests.audit import Audit
 from tests.crd import drop_crd, serve_crd
 from tests.places import Place, service
-from tests.unit.operator.observe.test_warmup_report import put
+from tests.scribbles import put
 
 INFINITE = float("inf")
 LIES: dict[str, tuple[tuple[str, ...], Any, str]] = {

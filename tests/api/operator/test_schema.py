@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -15,6 +15,7 @@ from graphpod_operator.api.spec import Spec
 from tests import specs
 from tests.api.operator.door import Door
 from tests.places import Place
+from tests.tries import tries
 
 CASES = [(path, specs.with_value(path, value)) for path, node in specs.fields() for value in specs.values(path, node)]
 
@@ -61,7 +62,7 @@ def test_the_server_accepts_a_value_exactly_when_the_models_do(door: Door, most:
     assert differing == []
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@tries(250, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(VALID), min_size=2, max_size=8))
 def test_the_server_accepts_a_whole_spec_exactly_when_the_models_do(door: Door, parts: list[Any]) -> None:
     """Each part is valid alone; rules about several fields may refuse them together."""

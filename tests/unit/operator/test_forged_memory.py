@@ -13,23 +13,12 @@ from hypothesis import strategies as st
 from graphpod_operator.api.names import CAPTURE_FAILURES_ANNOTATION, HASH_ANNOTATION, REVISION_ANNOTATION
 from graphpod_operator.kube.resources import Resource
 from graphpod_policy import config_hash
+from tests.scribbles import ANYTHING, paths, put
 from tests.unit.operator.objects import NAMESPACE, inference_service, pod, report
-from tests.unit.operator.observe.test_warmup_report import paths, put
 from tests.unit.operator.world import World
 
 DEPLOYMENT = Resource.Deployment, NAMESPACE, "demo"
 Data = dict[str, str]
-
-ANYTHING = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text()
-    | st.sampled_from(["Auto", "Piecewise", "\ud800", "x" * 5000, 10**400]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=6,
-)
 
 
 async def applied(**spec: Any) -> World:

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphpod_operator.kube.resources import Resource
+from tests.scribbles import paths, put
 from tests.unit.operator.objects import NAMESPACE, inference_service
-from tests.unit.operator.observe.test_warmup_report import paths, put
 from tests.unit.operator.world import World
 
 HERE = Resource.InferenceService, NAMESPACE, "demo"

@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpod_runtime.cache.radix import RadixTree
 from graphpod_runtime.cache.radix_node import Bookmark, Match, Namespace, Node
+from tests.tries import tries
 
 SIZE = 2
 HERE: Namespace = ("", "")
@@ -342,7 +343,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@tries(400)
 @given(steps=st.lists(STEPS, max_size=50), slots=st.sampled_from([0, 1, 3, 100]))
 def test_the_tree_is_a_dictionary_of_prefixes(steps: list[Any], slots: int) -> None:
     naive = Naive(RadixTree(SIZE, slots))

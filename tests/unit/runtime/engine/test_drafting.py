@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpod_policy import SpeculativeMethod
@@ -16,6 +16,7 @@ from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.wire.messages import FinishReason
+from tests.tries import tries
 from tests.unit.runtime.engine.test_run_ahead import END, EVENTS, LIMITS, PAGE, Device, Run, Text, rows_of
 
 
@@ -79,7 +80,7 @@ class DraftRun(Run):
         self.run_ahead = RunAhead(self.scheduler, self.device)
 
 
-@settings(max_examples=400)
+@tries(400)
 @given(
     pages=st.integers(10, 24),
     events=st.lists(EVENTS, max_size=60),

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpod_runtime.cache.radix import RadixTree
@@ -16,6 +16,7 @@ from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, QueueFull
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest, Sequence
 from graphpod_runtime.wire.messages import FinishReason
+from tests.tries import tries
 
 from .known_slots import END, SIZE, Engine
 
@@ -102,7 +103,7 @@ TEXT = st.lists(st.sampled_from([1, 1, 1, 2]), max_size=6).map(
 """Whole pages, of few kinds."""
 
 
-@settings(max_examples=300, deadline=None)
+@tries(300)
 @given(ours=TEXT, others=TEXT, cached=TEXT, more=st.integers(1, SIZE))
 def test_a_prompt_waits_for_another_one_where_that_spares_half_of_its_work(
     ours: list[int], others: list[int], cached: list[int], more: int
@@ -269,7 +270,7 @@ EVENTS = st.one_of(
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-@settings(max_examples=300, deadline=None)
+@tries(300)
 @given(
     pages=st.integers(10, 30),
     events=st.lists(EVENTS, max_size=60),

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpod_runtime.engine.schedule.batch import DecodeBatch, PrefillBatch
@@ -13,6 +13,7 @@ from graphpod_runtime.engine.schedule.prompts import OVERTAKEN
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.schedule.yielded import Yielded
+from tests.tries import tries
 from tests.unit.runtime.engine.test_scheduler import scheduler, sequence, spans, step
 
 LIMITS = Limits(max_model_len=4000, max_batch=40, prefill_chunk=16, page_size=4, max_queue=400)
@@ -101,7 +102,7 @@ def test_the_head_of_the_queue_is_overtaken_a_bounded_number_of_times() -> None:
 ARRIVALS = st.lists(st.tuples(st.integers(1, 120), st.integers(1, 6), st.integers(-1, 1)), max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(passes=st.lists(ARRIVALS, max_size=40), budget=st.integers(2, 16))
 def test_the_head_of_the_queue_is_admitted_when_the_prompts_before_it_are_computed(
     passes: list[list[tuple[int, int, int]]], budget: int

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpod_runtime.cache.pages import PageAllocator
@@ -17,6 +17,7 @@ from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, QueueFull, Sc
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.wire.messages import FinishReason
+from tests.tries import tries
 
 END, NAN = 0, -1
 PAGE = 4
@@ -177,7 +178,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@tries(300)
 @given(
     pages=st.integers(10, 24),
     events=st.lists(EVENTS, max_size=60),

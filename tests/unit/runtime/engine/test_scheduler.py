@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpod_runtime.cache.pages import PageAllocator
@@ -15,6 +15,7 @@ from graphpod_runtime.engine.schedule.scheduler import DoesNotFit, QueueFull, Sc
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.wire.messages import FinishReason
+from tests.tries import tries
 
 END = 0
 LIMITS = Limits(max_model_len=40, max_batch=3, prefill_chunk=8, page_size=4, max_queue=2)
@@ -225,7 +226,7 @@ REQUESTS = st.tuples(st.just("submit"), st.integers(1, 30), st.integers(1, 30))
 EVENTS = st.one_of(REQUESTS, st.tuples(st.just("abort"), st.integers(0, 40)), st.just(("pass",)), st.just(("pass",)))
 
 
-@settings(max_examples=300)
+@tries(300)
 @given(pages=st.integers(10, 24), events=st.lists(EVENTS, max_size=60), ends=st.randoms(use_true_random=False))
 def test_no_page_leaks_and_every_request_ends_once(pages: int, events: list[Any], ends: Any) -> None:
     allocator = PageAllocator(pages + 1)

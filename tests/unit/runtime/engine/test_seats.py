@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from graphpod_runtime.engine.forward.inputs import inputs_of
@@ -12,6 +12,7 @@ from graphpod_runtime.engine.forward.seats import Seats
 from graphpod_runtime.engine.schedule.batch import DecodeBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.kernels.rows.seat_rows_contract import StepRows
+from tests.tries import tries
 
 PAGE, ROWS, PAGES = 4, 3, 8
 
@@ -100,7 +101,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@tries(200)
 @given(st.lists(EVENTS, max_size=40))
 def test_every_step_reads_what_the_host_would_have_sent(events: list[Any]) -> None:
     world = World()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -14,6 +14,7 @@ from graphpod_runtime.engine.forward.sampling.sampler import greedy, sampling_te
 from graphpod_runtime.engine.schedule.sampling import Sampling
 from graphpod_runtime.kernels.sampling import draw as kernels
 from graphpod_runtime.kernels.sampling.draw import draw_by_torch, exponentials
+from tests.tries import tries
 
 HOST = torch.device("cpu")
 
@@ -193,7 +194,7 @@ HOW = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(st.lists(st.tuples(HOW, st.integers(0, 4000)), min_size=1, max_size=9), st.integers(0, 99), st.booleans())
 def test_a_row_draws_the_same_alone_and_beside_any_others(
     rows: list[tuple[Sampling, int]], seed: int, narrow: bool

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from transformers import (
@@ -23,6 +23,7 @@ from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.schedule.yielded import NOT_FINITE, NOTHING_LEFT
 from graphpod_runtime.kernels.sampling.draw import draw_by_torch
 from graphpod_runtime.wire.logit_processing import NO_PROCESSING, LogitProcessing
+from tests.tries import tries
 
 from .test_draw import TRIES, filtered
 
@@ -109,7 +110,7 @@ def processed(logits: Tensor, sequence: Sequence) -> Tensor:
     return noted[0]
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(requests(), st.lists(st.floats(-30, 30, width=32), min_size=VOCAB, max_size=VOCAB))
 def test_a_row_becomes_what_the_definitions_say(sequence: Sequence, row: list[float]) -> None:
     expected = torch.tensor(reference(row, sequence))
@@ -117,7 +118,6 @@ def test_a_row_becomes_what_the_definitions_say(sequence: Sequence, row: list[fl
     assert torch.equal(found, expected)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(requests(), min_size=2, max_size=6), st.integers(0, 2**31), st.sampled_from([1, 2, 99]))
 def test_a_row_chooses_the_same_token_alone_and_next_to_others(
     sequences: list[Sequence], seed: int, at_once: int
@@ -139,7 +139,7 @@ def test_a_row_chooses_the_same_token_alone_and_next_to_others(
     assert together == [chosen([row])[0] for row in range(len(sequences))]
 
 
-@settings(max_examples=50, deadline=None)
+@tries(50)
 @given(requests(), st.integers(0, 2**31))
 def test_transformers_agrees_on_penalty_bad_words_and_suppressed_tokens(sequence: Sequence, seed: int) -> None:
     row = torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(seed)) * 3
