@@ -1,6 +1,7 @@
 """What somebody else may write into a field: any value of JSON, and every place in a document where it may stand."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ DEEP = "[" * 100_000
 """What ends a reader that recurses for each level."""
 LONG = "9" * 5000
 """A whole number of more digits than Python reads."""
+LONGEST_MESSAGE = 1000
 
 CORNERS: tuple[Any, ...] = (
     None, True, 0, -1, 1 << 63, 10**400, 0.5, -0.0, 1e300, float("inf"), float("-inf"), float("nan"),
@@ -46,3 +48,15 @@ def scribbled(*documents: Any) -> st.SearchStrategy[Any]:
     """One of the documents with anything in one place."""
     places = [(document, at) for document in documents for at in sorted(paths(document), key=str)]
     return st.builds(lambda place, value: put(*place, value), st.sampled_from(places), ANYTHING)
+
+
+@contextmanager
+def read_or(*errors: type[Exception]) -> Iterator[None]:
+    """What reads somebody's text in this block does so, or ends by one of `errors`, whose message fits into a log."""
+    try:
+        yield
+        return
+    except errors as error:
+        message = str(error)
+    message.encode()
+    assert len(message) < LONGEST_MESSAGE, message

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from graphpod_policy.enums import ModelPath, SpeculativeMethod
 from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_policy.model.config_json import CAPS, FULL, ConfigJson, rope_type
+from graphpod_policy.model.depth import LAYERS, MOST_LAYERS
 from graphpod_policy.model.draft_head import DRAFT_VOCAB, head_not_built, layers_of
 from graphpod_policy.model.families import Family, attends_to_all
 from graphpod_policy.model.fp8_scheme import PARTS
@@ -16,6 +17,10 @@ from graphpod_policy.model.latent import Latent
 from graphpod_policy.model.mixture import CHOSEN, COUNTS
 
 GIB = 1 << 30
+MOST_SIZE = 1 << 40
+"""Of anything that a config.json counts: more than any model has."""
+SHOWN = 200
+"""Characters of a value in a message."""
 
 Read = TypeVar("Read")
 
@@ -94,16 +99,15 @@ class ModelFacts:
     def of(cls, config: Mapping[str, Any]) -> "ModelFacts":
         """The facts in a parsed config.json; ModelUnreadable names a field that is missing or no number."""
         if not isinstance(text := config.get("text_config", config), Mapping):
-            raise ModelUnreadable(f"text_config: expected an object, found {text!r}")
+            raise ModelUnreadable(f"text_config: expected an object, found {_shown(text)}")
         if not isinstance(named := config.get("architectures") or [], list):
-            raise ModelUnreadable(f"architectures: expected a list of names, found {named!r}")
+            raise ModelUnreadable(f"architectures: expected a list of names, found {_shown(named)}")
         declared = _usable(lambda: ConfigJson.of(config))
         if declared.family is not None:
             return _of_family(declared, declared.family, config)
         text = declared.fields
-        heads, hidden, layers = (
-            _count(text, name) for name in ("num_attention_heads", "hidden_size", "num_hidden_layers")
-        )
+        heads, hidden = (_count(text, name) for name in ("num_attention_heads", "hidden_size"))
+        layers = _count(text, LAYERS, most=MOST_LAYERS)
         known, latent = declared.row is not None, _usable(declared.latent)
         shape = cls(
             architecture=declared.architecture,
@@ -244,7 +248,8 @@ def _of_family(declared: ConfigJson, family: Family, config: Mapping[str, Any]) 
     not_built = declared.not_built()
     # Of a model that is refused, sizes may have names that the table does not have.
     least = 1 if not_built else None
-    heads, hidden, layers = (_count(sizes, name, least) for name in ("heads", "hidden", "layers"))
+    heads, hidden = (_count(sizes, name, least) for name in ("heads", "hidden"))
+    layers = _count(sizes, "layers", least, most=MOST_LAYERS)
     experts = _count(sizes, "experts", 0)
     return ModelFacts(
         architecture=declared.architecture,
@@ -315,7 +320,7 @@ def _has_experts(text: Mapping[str, Any], layers: int) -> Iterator[bool]:
     frequency = _count(text, "moe_layer_freq", 1)
     dense = text.get("mlp_only_layers") or ()
     if not isinstance(dense, list | tuple):
-        raise ModelUnreadable(f"mlp_only_layers: expected a list of layers, found {dense!r}")
+        raise ModelUnreadable(f"mlp_only_layers: expected a list of layers, found {_shown(dense)}")
     for layer in range(layers):
         yield layer not in dense and (layer + 1) % step == 0 and layer >= first and layer % frequency == 0
 
@@ -327,14 +332,22 @@ def _usable(read: Callable[[], Read]) -> Read:
     except KeyError as error:
         raise ModelUnreadable(f"field {error} is missing") from error
     except (AttributeError, TypeError, ValueError, ArithmeticError) as error:
-        raise ModelUnreadable(f"a field has no usable value ({error})") from error
+        raise ModelUnreadable(f"a field has no usable value ({str(error)[:SHOWN]})") from error
 
 
-def _count(config: Mapping[str, Any], name: str, default: int | None = None) -> int:
+def _count(config: Mapping[str, Any], name: str, default: int | None = None, most: int = MOST_SIZE) -> int:
     raw = config.get(name)
     if raw is None and default is not None:
         return default
     least = 0 if default == 0 else 1
     if not isinstance(raw, int) or isinstance(raw, bool) or raw < least:
-        raise ModelUnreadable(f"{name}: expected a number of at least {least}, found {raw!r}")
+        raise ModelUnreadable(f"{name}: expected a number of at least {least}, found {_shown(raw)}")
+    if raw > most:
+        raise ModelUnreadable(f"{name}: expected a number of at most {most}, found {_shown(raw)}")
     return raw
+
+
+def _shown(value: Any) -> str:
+    """A value for a message."""
+    words = repr(value)
+    return words if len(words) <= SHOWN else f"{words[: SHOWN - 1]}…"

@@ -72,7 +72,9 @@ class Credentials:
                 if entry.get("auth"):
                     user, _, password = base64.b64decode(entry["auth"], validate=True).decode().partition(":")
                     return user, password
-                return str(entry["username"]), str(entry["password"])
+                for part in (named := (str(entry["username"]), str(entry["password"]))):
+                    part.encode()  # JSON can spell half a surrogate pair, which no header can hold
+                return named
         except (ValueError, KeyError, TypeError, AttributeError, binascii.Error, RecursionError) as error:
             raise Problem(
                 Reason.Unauthorized,

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from graphpod_sources.names import whole
+
 NAME = ".graphpod.json"
 LARGEST = 16 << 20  # bytes
 
@@ -60,19 +62,18 @@ def read(folder: Path) -> Manifest | None:
     try:
         if path.stat().st_size > LARGEST:
             return None
-        whole = json.loads(path.read_bytes())
-        return _manifest(whole)
+        return _manifest(json.loads(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def _manifest(whole: Mapping[str, Any]) -> Manifest:
+def _manifest(content: Mapping[str, Any]) -> Manifest:
     files = tuple(
-        StoredFile(str(file["path"]), int(file["bytes"]), str(file["sha256"]) if file.get("sha256") else None)
-        for file in whole["files"]
+        StoredFile(str(file["path"]), whole(file["bytes"]), str(file["sha256"]) if file.get("sha256") else None)
+        for file in content["files"]
     )
-    texts = {name: str(whole[name]) for name in ("uri", "revision", "commit", "completed", "used")}
-    return Manifest(files=files, bytes=int(whole["bytes"]), **texts)
+    texts = {name: str(content[name]) for name in ("uri", "revision", "commit", "completed", "used")}
+    return Manifest(files=files, bytes=whole(content["bytes"]), **texts)
 
 
 def write(folder: Path, manifest: Manifest) -> None:

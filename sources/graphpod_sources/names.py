@@ -33,6 +33,13 @@ def safe(path: str, where: str) -> str:
     raise Problem(Reason.BadArchive, f"{where}: the file name {shown(path)} {wrong}")
 
 
+def whole(value: object) -> int:
+    """A number of a foreign document that counts something. ValueError for anything else, also for 1e999."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{shown(repr(value))} is no whole number")
+    return value
+
+
 def shown(text: str, most: int = 120) -> str:
     """Text from outside, for a message: quoted, escaped and bounded."""
     return repr(text if len(text) <= most else text[: most - 1] + "…")

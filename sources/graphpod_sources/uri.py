@@ -93,9 +93,10 @@ def parse(text: str) -> ModelUri:
         case Scheme.Registry:
             return _registry(text, rest)
         case Scheme.Local:
-            if not rest.startswith("/") or ".." in rest.split("/"):
+            folder = unquote(rest)
+            if not folder.startswith("/") or ".." in folder.split("/") or "\0" in folder:
                 raise _bad(text, "names no absolute folder: file:///FOLDER")
-            return ModelUri(text, kind, "", unquote(rest))
+            return ModelUri(text, kind, "", folder)
 
 
 def _hub(text: str, rest: str) -> ModelUri:
@@ -103,7 +104,7 @@ def _hub(text: str, rest: str) -> ModelUri:
     if found is None or ".." in rest:
         raise _bad(text, "should be hf://ORG/NAME[@REVISION][/FOLDER]; a slash in REVISION is written %2F")
     revision = unquote(found[2] or "main")
-    if not re.fullmatch(r"[\w.-][\w./-]*", revision):
+    if not re.fullmatch(r"[\w.-][\w./-]*", revision) or ".." in revision:
         raise _bad(text, f"has the revision {shown(revision)}, which is no branch, tag or commit")
     return ModelUri(text, Scheme.Hub, found[1], _inside(found[3] or "", text), revision)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphpod_policy.model.architectures import ARCHITECTURES, FULL_LAYERS, Architecture, Windows
+from graphpod_policy.model.depth import depth_of
 from graphpod_policy.model.families import Family, families, transformers_version
 from graphpod_policy.model.fp8_scheme import Fp8Scheme, SchemeNotBuilt, scheme_of
 from graphpod_policy.model.latent import Latent, latent_of
@@ -91,7 +92,7 @@ class ConfigJson:
             scheme = self.scheme()
         except SchemeNotBuilt as error:
             return str(error)
-        if scheme and (mixed := scheme.mixed(int(fields["num_hidden_layers"]))):
+        if scheme and (mixed := scheme.mixed(depth_of(fields))):
             return f"{QUANTIZATION} that quantizes a part of what is one matrix here is not built ({mixed})"
         if scheme and not scheme.online and (row.own_order or self._rotary_part() != 1):
             return f"{QUANTIZATION} is not built for {self.architecture}, whose matrices are stored in another order"
@@ -145,7 +146,7 @@ class ConfigJson:
         """Of each layer: how many of the last tokens a token attends to, None for all; () for a model without."""
         if not (kinds := self._layer_types()):
             return ()
-        if len(kinds) != (layers := int(self.fields["num_hidden_layers"])):
+        if len(kinds) != (layers := depth_of(self.fields)):
             raise ValueError(f"{len(kinds)} layer_types for {layers} layers")
         window = int(self.fields["sliding_window"])
         windows = tuple(window if kind == SLIDING else None for kind in kinds)
@@ -191,7 +192,7 @@ class ConfigJson:
 
     def unrotated(self) -> tuple[int, ...]:
         """Layers without rotary positions."""
-        layers, row = range(int(self.fields["num_hidden_layers"])), self.row
+        layers, row = range(depth_of(self.fields)), self.row
         if row is None or not row.unrotated:
             return ()
         if row.unrotated == FULL_LAYERS:
@@ -221,7 +222,7 @@ class ConfigJson:
         fields, kind = self.fields, self.row and self.row.windows
         if kind is None or (kind in ASKED and not fields.get("use_sliding_window")):
             return []
-        layers = range(int(fields["num_hidden_layers"]))
+        layers = range(depth_of(fields))
         if kind in (Windows.Every, Windows.AskedEvery):
             return [SLIDING for _ in layers] if fields.get("sliding_window") else []
         if fields.get("layer_types"):

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from graphpod_policy.model.depth import depth_of
+
 COUNTS = ("num_experts", "n_routed_experts", "num_local_experts")
 """Fields that count the experts of a layer; the first that says so."""
 CHOSEN = "num_experts_per_tok"
@@ -99,7 +101,7 @@ def mixture_of(fields: MixtureFields | None, config: Mapping[str, Any]) -> Mixtu
         raise KeyError(COUNTS[0])
     experts = next((found for name in COUNTS if (found := int(config.get(name, 0)))), 0)
     first = int(config.get(fields.first_dense, 0)) if fields.first_dense else 0
-    layers = sparse_layers(config) if fields.sparse else tuple(range(max(0, first), int(config["num_hidden_layers"])))
+    layers = sparse_layers(config) if fields.sparse else tuple(range(max(0, first), depth_of(config)))
     if not experts or not layers:
         return None
     chosen = int(config[CHOSEN])
@@ -142,6 +144,4 @@ def sparse_layers(config: Mapping[str, Any]) -> tuple[int, ...]:
     step, dense = int(config.get("decoder_sparse_step", 1)), config.get("mlp_only_layers") or ()
     if step < 1:
         raise ValueError(f"decoder_sparse_step {step}")
-    return tuple(
-        layer for layer in range(int(config["num_hidden_layers"])) if layer not in dense and not (layer + 1) % step
-    )
+    return tuple(layer for layer in range(depth_of(config)) if layer not in dense and not (layer + 1) % step)

@@ -38,6 +38,8 @@ def _content(path: Path) -> Any:
     except OSError as error:
         words = error.strerror or str(error)
         raise JsonFileInvalid(f"{path} cannot be read: {words}; copy it again from the model's source") from error
+    except RecursionError as error:
+        raise JsonFileInvalid(f"{path} is nested too deeply; copy it again from the model's source") from error
     except ValueError as error:
         raise JsonFileInvalid(f"{path} is not JSON: {error}; copy it again from the model's source") from error
     return "null" if content is None else content  # neither an object nor a list

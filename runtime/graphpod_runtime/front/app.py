@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import gc
-import json
 import logging
 import os
 import signal
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 from starlette.types import ASGIApp
 
-from graphpod_policy import ConfigError, ExitCode, ModelFacts
+from graphpod_policy import ConfigError, ExitCode, ModelFacts, ModelUnreadable
+from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
 from graphpod_runtime.front import drain as draining
 from graphpod_runtime.front.access.api_key import ApiKey, ApiKeyInvalid
 from graphpod_runtime.front.access.cors import with_cors
@@ -84,8 +84,9 @@ def in_capture(ending: Ending, status: Status) -> Ending:
 def _model(folder: Path) -> ModelFacts | None:
     """What the model's config.json says; None where it cannot be read: the engine says why when it loads it."""
     try:
-        return ModelFacts.of(json.loads((folder / "config.json").read_bytes()))
-    except (OSError, ValueError, AttributeError):
+        config = json_object(folder / "config.json")
+        return ModelFacts.of(config) if config is not None else None
+    except (JsonFileInvalid, ModelUnreadable):
         return None
 
 

@@ -1,20 +1,17 @@
 """Which files of a folder hold a checkpoint's weights. Needs no torch: they are read ahead before it is imported."""
 
-import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from graphpod_runtime.base.errors import ModelInvalid
+from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
 
 
 def files_of(folder: Path) -> list[Path]:
     """Those that the index lists, else every *.safetensors, in the order in which they are read. ModelInvalid when one
     is missing."""
     index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        try:
-            names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
-            raise ModelInvalid(f"{index}: not a safetensors index ({error}); copy it again") from error
+    if (names := _indexed(index)) is not None:
         files = [folder / name for name in names]
         for file in files:
             if not file.is_file():
@@ -27,3 +24,27 @@ def files_of(folder: Path) -> list[Path]:
             f"{folder}: no *.safetensors file (found {found}); convert the weights or copy the whole folder"
         )
     return files
+
+
+def _indexed(index: Path) -> list[str] | None:
+    """The files that an index names, in order; None where there is no index."""
+    try:
+        content = json_object(index)
+    except JsonFileInvalid as error:
+        raise ModelInvalid(str(error)) from error
+    if content is None:
+        return None
+    places = content.get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise ModelInvalid(f"{index}: not a safetensors index (weight_map has no tensors); copy it again")
+    for name in places.values():
+        if not _is_below(name):
+            raise ModelInvalid(f"{index}: {name!r} is no *.safetensors file of its folder; copy it again")
+    return sorted(set(places.values()))
+
+
+def _is_below(name: Any) -> bool:
+    """Whether it is the name of a file of weights in the folder, or in one below it."""
+    if not isinstance(name, str) or not name.endswith(".safetensors") or not name.isprintable():
+        return False
+    return not name.startswith("/") and ".." not in PurePosixPath(name).parts

@@ -10,11 +10,16 @@ from typing import Any
 
 from graphpod_policy.model.architectures import Architecture
 from graphpod_policy.model.config_json import CAPS, FULL, ConfigJson, Json, rope_type
+from graphpod_policy.model.depth import depth_of
 from graphpod_policy.model.fp8_scheme import ONLINE
+from graphpod_policy.model.weight_form import LONGEST
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
 from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
 from graphpod_runtime.base.shapes import Activation, ModelShape, Stretch
 from graphpod_runtime.models.rope.stretches import LinearStretch, Llama3Stretch, PairStretch, YarnStretch
+
+MOST_TOKENS = 1 << 31
+"""Of a vocabulary: a token has so many numbers in a tensor."""
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -29,7 +34,7 @@ def read_declared(folder: Path) -> ConfigJson:
     """What the config.json of `folder` declares. ModelInvalid when it is missing or broken."""
     try:
         return ConfigJson.of(read_config(folder))
-    except (KeyError, AttributeError, TypeError, ValueError) as error:
+    except (LookupError, AttributeError, TypeError, ValueError) as error:
         raise ModelInvalid(f"{folder / 'config.json'}: a field has no usable value ({error})") from error
 
 
@@ -57,7 +62,7 @@ def shape_of(folder: Path, whole: Json, quantize: bool = False) -> ModelShape:
         return replace(shape, scheme=scheme)
     except KeyError as error:
         raise ModelInvalid(f"{path}: field {error} is missing") from error
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, ArithmeticError) as error:
         raise ModelInvalid(f"{path}: a field has no usable value ({error})") from error
 
 
@@ -79,7 +84,7 @@ class _Reader:
         cap = config.get(CAPS[0])
         return ModelShape(
             architecture=declared.architecture,
-            layers=int(config["num_hidden_layers"]),
+            layers=depth_of(config),
             hidden=hidden,
             intermediate=int(config["intermediate_size"]),
             heads=heads,
@@ -104,7 +109,7 @@ class _Reader:
             fused=row.fused,
             stretch=self._stretch(rope),
             windows=windows,
-            caps=(float(cap),) * int(config["num_hidden_layers"]) if cap else (),
+            caps=(float(cap),) * depth_of(config) if cap else (),
             local_rope_theta=self._local_theta() if row.local_rope else None,
             attention_scale=self._scale() if latent is None else _sharpened(latent.query**-0.5, rope),
             latent=latent,
@@ -202,10 +207,13 @@ def _sharpened(scale: float, rope: Json) -> float:
 
 
 def eos_ids(folder: Path, *configs: Json) -> tuple[int, ...]:
-    """Of the first that names them: generation_config.json, then `configs`."""
+    """Of the first that names them: generation_config.json, then `configs`. ModelInvalid for what are no tokens."""
     for config in (_read(folder / "generation_config.json") or {}, *configs):
         if (value := config.get("eos_token_id")) is not None:
-            return tuple(map(int, value)) if isinstance(value, list) else (int(value),)
+            ids = tuple(value) if isinstance(value, list) else (value,)
+            if not all(type(one) is int and 0 <= one < MOST_TOKENS for one in ids):
+                raise ModelInvalid(f"{folder}: eos_token_id {repr(value)[:LONGEST]} is no token, nor a list of tokens")
+            return ids
     return ()
 
 

@@ -34,6 +34,8 @@ CHUNK = 256 << 10
 """Bytes of one read: it waits until so many are there."""
 DRAINED = 64 << 10
 """Most bytes of an unread answer that are read so that its connection can be used again."""
+DIGITS = "[0-9]{1,19}"
+"""A number of bytes in a header: a file has fewer than that."""
 PORTS = {"http": 80, "https": 443}
 STATUSES = {
     400: Reason.BadUri,
@@ -102,16 +104,16 @@ class Reply:
 
     def range_start(self) -> int | None:
         """First byte of a partial answer; None for a whole one."""
-        found = re.match(r"bytes (\d+)-", self.headers.get("content-range", ""))
+        found = re.match(rf"bytes ({DIGITS})-", self.headers.get("content-range", ""))
         return int(found[1]) if self.status == 206 and found else None
 
     def total(self) -> int | None:
         """Bytes of the whole file."""
         if self.status == 206:
-            found = re.fullmatch(r"bytes \d+-\d+/(\d+)", self.headers.get("content-range", ""))
+            found = re.fullmatch(rf"bytes {DIGITS}-{DIGITS}/({DIGITS})", self.headers.get("content-range", ""))
             return int(found[1]) if found else None
         text = self.headers.get("content-length", "")
-        return int(text) if text.isdecimal() and len(text) < 20 else None
+        return int(text) if re.fullmatch(DIGITS, text) else None
 
 
 def address(url: str) -> str:
@@ -132,7 +134,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return float(text[:9])
     try:
         return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
 
 

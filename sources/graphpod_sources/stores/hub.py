@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from graphpod_sources.listing import MOST_FILES, Listing, RemoteFile
-from graphpod_sources.names import safe, shown
+from graphpod_sources.names import safe, shown, whole
 from graphpod_sources.problem import Problem, Reason
 from graphpod_sources.stores import ranges
 from graphpod_sources.stores.http_client import Http, Reply, origin, refusal
@@ -70,10 +70,10 @@ class Hub:
 
     def _file(self, entry: Any) -> RemoteFile:
         try:
-            path, count, large = str(entry["path"]), int(entry["size"]), entry.get("lfs") or {}
+            path, count, large = str(entry["path"]), whole(entry["size"]), entry.get("lfs") or {}
             oid, digest = str(entry["oid"]), large.get("oid") or large.get("sha256")
             if large:
-                count = int(large["size"])
+                count = whole(large["size"])
             usable = _SHA256.fullmatch(str(digest)) if large else _OID.fullmatch(oid)
             if not usable or not 0 <= count < 1 << 50:
                 raise ValueError("size or checksum")
@@ -81,9 +81,9 @@ class Hub:
             raise Problem(
                 Reason.ServerError, f"{self._where}: an entry of its list of files is malformed ({error})"
             ) from error
-        whole = safe(path, self._where)
-        below = whole.removeprefix(f"{self._uri.folder}/") if self._uri.folder else whole
-        return RemoteFile(below, count, whole, str(digest) if large else None, None if large else oid)
+        address = safe(path, self._where)
+        below = address.removeprefix(f"{self._uri.folder}/") if self._uri.folder else address
+        return RemoteFile(below, count, address, str(digest) if large else None, None if large else oid)
 
     def read(self, file: RemoteFile, start: int, end: int | None) -> Iterator[memoryview]:
         """Where a file's redirect led is remembered: a large file is many requests, and the hub counts them."""

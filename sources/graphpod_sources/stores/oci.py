@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from graphpod_sources.listing import Listing, Packing, RemoteFile
-from graphpod_sources.names import safe, shown
+from graphpod_sources.names import safe, shown, whole
 from graphpod_sources.problem import Problem, Reason
 from graphpod_sources.stores import ranges
 from graphpod_sources.stores.http_client import Http, Reply, origin, refusal
@@ -93,7 +93,7 @@ class Registry:
 
     def _layer(self, number: int, layer: Any) -> RemoteFile:
         try:
-            digest, count, kind = str(layer["digest"]), int(layer["size"]), str(layer["mediaType"])
+            digest, count, kind = str(layer["digest"]), whole(layer["size"]), str(layer["mediaType"])
             found = _DIGEST.fullmatch(digest)
             if found is None or not 0 <= count < 1 << 50:
                 raise ValueError(f"digest {shown(digest)}, size {count}")

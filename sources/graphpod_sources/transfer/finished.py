@@ -5,6 +5,7 @@ from pathlib import Path
 
 from graphpod_sources.listing import RemoteFile
 from graphpod_sources.manifest import size_of
+from graphpod_sources.names import whole
 from graphpod_sources.transfer.part import FOLDER, Part, writing
 
 LARGEST = 64 << 20  # bytes
@@ -19,15 +20,15 @@ class Finished:
         self._folder, self._path = folder, folder / FOLDER / "finished"
         self._rows: dict[str, tuple[int, str]] = {}
         try:
-            lines = self._path.read_text().split("\n")[:-1] if self._path.stat().st_size <= LARGEST else []
+            lines = self._path.read_bytes().split(b"\n")[:-1] if self._path.stat().st_size <= LARGEST else []
         except FileNotFoundError:
             lines = []
         for line in lines:
             try:
                 path, count, identity = json.loads(line)
-                self._rows[str(path)] = int(count), str(identity)
-            except (ValueError, TypeError):
-                continue  # a line that a kill cut; that file is fetched again
+                self._rows[str(path)] = whole(count), str(identity)
+            except (ValueError, TypeError, RecursionError):
+                continue  # a line that a kill cut, or that somebody else wrote; that file is fetched again
 
     def has(self, file: RemoteFile) -> bool:
         """Whether the file is in place with this content; one that only lacks its name gets it."""

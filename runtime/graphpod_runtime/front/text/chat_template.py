@@ -60,8 +60,10 @@ class ChatTemplate:
         try:
             self._template = environment.from_string(source)
             read = jinja2.meta.find_undeclared_variables(environment.parse(source))
-        except jinja2.TemplateError as error:
-            raise TemplateInvalid(f"is not jinja2: {error}") from error
+        except (jinja2.TemplateError, SyntaxError, ValueError) as error:
+            raise TemplateInvalid(f"is not jinja2: {str(error)[:WORDS]}") from error
+        except (RecursionError, MemoryError) as error:
+            raise TemplateInvalid("is nested too deeply") from error
         self._specials = dict(specials)
         self.source = source
         """Its text."""
@@ -126,9 +128,11 @@ class ChatTemplate:
     ) -> str:
         given = {"tools": list(tools)} if tools else {}
         try:
-            return self._template.render(
+            text: str = self._template.render(
                 {**self._specials, **variables, **given, "messages": messages, "add_generation_prompt": begin}
             )
+            text.encode()  # no half surrogate pairs, which no tokenizer takes
+            return text
         except Exception as error:
             # A template is a program that runs on what a client sent: whatever it raises is about that.
             words = str(error) if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {error}"
@@ -136,12 +140,22 @@ class ChatTemplate:
 
 
 def read_template(folder: Path, config: Mapping[str, Any], specials: Mapping[str, str]) -> ChatTemplate | None:
-    """The template of a model folder whose tokenizer_config.json holds `config`; None where there is none."""
+    """The template of a model folder whose tokenizer_config.json holds `config`; None where there is none.
+    TemplateInvalid for one that is no jinja2.
+    """
     path = folder / "chat_template.jinja"
-    source = path.read_text(encoding="utf-8") if path.is_file() else config.get("chat_template")
+    try:
+        source = path.read_text(encoding="utf-8") if path.is_file() else config.get("chat_template")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TemplateInvalid(f"cannot be read: {error}") from error
     if isinstance(source, list):  # named templates; the one for plain chat is called default
-        source = next((entry["template"] for entry in source if entry["name"] == "default"), None)
-    return None if source is None else ChatTemplate(source, specials)
+        named = [entry for entry in source if isinstance(entry, dict) and entry.get("name") == "default"]
+        source = named[0].get("template") if named else None
+    if source is None:
+        return None
+    if not isinstance(source, str):
+        raise TemplateInvalid("is no text")
+    return ChatTemplate(source, specials)
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import Any
 import tokenizers
 
 from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
-from graphpod_runtime.front.text.chat_template import Ending, TemplateError, TemplateInvalid, read_template
+from graphpod_runtime.front.text.chat_template import WORDS, Ending, TemplateError, TemplateInvalid, read_template
 from graphpod_runtime.front.text.control_tokens import ControlTokens
 from graphpod_runtime.front.text.detokenize import (
     ByteDetokenizer,
@@ -25,6 +25,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 REPLACEMENT = "\ufffd"
 """What a decoder writes for bytes that are no character, or not yet one."""
+NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
+"""The special tokens that chat templates know by name."""
 BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
 CHARACTERS = 32
 """Characters of a text for each token that it may have: languages have 2 to 5, code up to 10. A run of blanks has 64
@@ -78,16 +80,19 @@ class Tokenizer:
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:
-            raise TokenizerInvalid(f"{path} is no tokenizer: {error}; copy it again from the model's source") from error
+            raise TokenizerInvalid(
+                f"{path} is no tokenizer: {str(error)[:WORDS]}; copy it again from the model's source"
+            ) from error
         # Some models' files ask for a cut or padded prompt; here a long one is refused, never cut.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         config = _read_json(folder / "tokenizer_config.json")
-        specials = {
-            name: token["content"] if isinstance(token, dict) else token
-            for name, token in config.items()
-            if name in ("bos_token", "eos_token", "unk_token", "pad_token") and token is not None
+        named = {name: token for name, token in config.items() if name in NAMED and token is not None}
+        specials: dict[str, Any] = {
+            name: token.get("content") if isinstance(token, dict) else token for name, token in named.items()
         }
+        if wrong := next((name for name, text in specials.items() if not isinstance(text, str)), None):
+            raise TokenizerInvalid(f"{folder / 'tokenizer_config.json'}: {wrong} is no text; correct it or take it out")
         try:
             self.template = read_template(folder, config, specials)
         except TemplateInvalid as error:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from graphpod_policy import SpeculativeMethod
 from graphpod_policy.model.draft_head import DRAFT_VOCAB, head_not_built, layers_of
+from graphpod_policy.model.weight_form import LONGEST
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import HOST
@@ -41,7 +42,11 @@ def load_head(
     if not folder.is_dir():
         raise ModelInvalid(f"{folder}: no such folder; check the head's path and that its volume is mounted")
     config = read_config(folder)
-    if (missing := head_not_built(method, config)) is not None:
+    try:
+        missing = head_not_built(method, config)
+    except (LookupError, TypeError) as error:
+        raise ModelInvalid(f"{folder / 'config.json'}: a field has no usable value ({error})") from error
+    if missing is not None:
         raise ModelUnsupported(f"{folder / 'config.json'}: {missing}")
     shape = shape_of(folder, layers_of(method, config))
     if shape.hidden != model.shape.hidden:
@@ -51,7 +56,9 @@ def load_head(
     if (part := model.shape.part) is not None:
         shape = shape.split(part.rank, part.ranks)
     names = {name for _, name, _ in tensors(folder)}
-    reduced = int(config.get(DRAFT_VOCAB) or shape.vocab)
+    reduced = config.get(DRAFT_VOCAB) or shape.vocab
+    if type(reduced) is not int or not 0 < reduced <= shape.vocab:
+        raise ModelInvalid(f"{folder}: {DRAFT_VOCAB} {repr(reduced)[:LONGEST]} is no part of {shape.vocab} tokens")
     if method is SpeculativeMethod.Eagle3 and reduced != shape.vocab and DISTANCES[0] not in names:
         raise ModelInvalid(
             f"{folder}: the head drafts {reduced} of {shape.vocab} tokens, and no tensor {DISTANCES[0]} says which"

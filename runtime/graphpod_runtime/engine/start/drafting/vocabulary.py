@@ -10,6 +10,8 @@ from graphpod_policy import ExitCode
 from graphpod_runtime.base.failure import StartFailure
 
 TOKENIZER = "tokenizer.json"
+SHOWN = 40
+"""Characters of a token in a message."""
 
 
 def first_difference(target: Path, draft: Path) -> str | None:
@@ -22,7 +24,7 @@ def first_difference(target: Path, draft: Path) -> str | None:
     first = min(differing, default=None)
     if first is None:
         return None
-    here, there = (repr(one[first]) if first in one else "none" for one in (ours, others))
+    here, there = (repr(one[first][:SHOWN]) if first in one else "none" for one in (ours, others))
     return (
         f"token {first} is {there} in the vocabulary of {draft.name}, and {here} in that of {target.name}; "
         "use a draft model with the same tokenizer"
@@ -37,6 +39,9 @@ def vocabulary(path: Path) -> dict[int, str]:
         # Unigram has a list of texts and scores, the others have numbers by text.
         texts = {id: text for id, (text, *_) in enumerate(vocab)} if isinstance(vocab, list) else None
         texts = {id: text for text, id in vocab.items()} if texts is None else texts
-        return texts | {one["id"]: one["content"] for one in made.get("added_tokens") or ()}
+        texts |= {one["id"]: one["content"] for one in made.get("added_tokens") or ()}
+        if other := next((pair for pair in texts.items() if tuple(map(type, pair)) != (int, str)), None):
+            raise TypeError(f"{repr(other)[:SHOWN]} is no token")
+        return texts
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StartFailure(ExitCode.ModelInvalid, f"{path}: no vocabulary can be read: {error!r}") from error

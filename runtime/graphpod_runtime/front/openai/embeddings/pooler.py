@@ -12,6 +12,10 @@ MODULES, POOLING, MODEL = "modules.json", "1_Pooling/config.json", "config.json"
 KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
 MODES = {"lasttoken": Pooling.Last, "mean_tokens": Pooling.Mean, "mean": Pooling.Mean}
 """By sentence-transformers' names."""
+MOST_NUMBERS = 1 << 20
+"""Of a vector: more than any model gives."""
+SHOWN = 80
+"""Characters of a name in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +44,25 @@ class Pooler:
             return cls(refused=str(error))
         names = [str(module.get("type", "")).rpartition(".")[2] for module in modules if isinstance(module, dict)]
         if unknown := [name for name in names if name not in KNOWN_MODULES]:
-            return cls(refused=f"{folder / MODULES}: a module of type {unknown[0]!r} is not built; {_BUILT}")
+            return cls(refused=f"{folder / MODULES}: a module of type {unknown[0][:SHOWN]!r} is not built; {_BUILT}")
         listed = model.get("matryoshka_dimensions")
-        dimensions = tuple(one for one in listed if isinstance(one, int)) if isinstance(listed, list) else ()
+        dimensions = tuple(filter(_is_width, listed)) if isinstance(listed, list) else ()
         text = model.get("text_config")
         size = (text if isinstance(text, dict) else model).get("hidden_size")
-        size = size if isinstance(size, int) else None
+        size = size if _is_width(size) else None
         every = model.get("is_matryoshka") is True and not dimensions
         if config is None:
             return cls(every_dimension=every, dimensions=dimensions, size=size)
         modes = _modes(config)
         if len(modes) != 1 or modes[0] not in MODES:
-            said = " and ".join(modes) or "none"
+            said = " and ".join(modes)[:SHOWN] or "none"
             return cls(refused=f"{folder / POOLING}: pooling by {said} is not built; {_BUILT}")
         return cls(MODES[modes[0]], "", every, dimensions, size)
+
+
+def _is_width(value: object) -> bool:
+    """Whether a vector can have so many numbers."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_NUMBERS
 
 
 _BUILT = "the last token's state and the mean of all are"

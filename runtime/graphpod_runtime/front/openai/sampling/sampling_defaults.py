@@ -8,6 +8,8 @@ from graphpod_policy import SamplingSource
 from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
 
 FILE = "generation_config.json"
+SHOWN = 80
+"""Characters of a value in a message."""
 
 
 BOUNDS = {
@@ -48,7 +50,7 @@ class SamplingDefaults:
         given = {name: found[name] for name in cls.__slots__ if found.get(name) is not None}
         for name, value in given.items():
             if not _fits(name, value):
-                raise DefaultsInvalid(f"{path}: {name} is {value!r}; correct it or take it out")
+                raise DefaultsInvalid(f"{path}: {name} is {repr(value)[:SHOWN]}; correct it or take it out")
         return cls(**given | {"top_k": max(0, given.get("top_k", 0))})
 
 
