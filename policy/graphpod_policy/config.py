@@ -7,6 +7,7 @@ hints, no budgets, no resolver revision.
 
 import hashlib
 import json
+import re
 import types
 import typing
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -297,11 +298,17 @@ class EngineConfig:
             raw = json.loads(data)
         except ValueError as error:
             raise ConfigError(f"engine.json is not JSON: {error}") from error
+        except RecursionError as error:
+            raise ConfigError("engine.json is nested too deeply") from error
         parsed = _typed(cls, raw, "")
         assert isinstance(parsed, cls)
         return parsed
 
 
+SHOWN = 200
+"""Characters of a value in a message."""
+HALF = re.compile("[\ud800-\udfff]")
+"""JSON can spell it, and no file can hold it."""
 _FEATURE_NAMES = tuple(row.name for row in fields(FeatureConfig))
 
 
@@ -339,11 +346,13 @@ def _typed(kind: Any, raw: Any, path: str) -> Any:
     where = path or "engine.json"
     if is_dataclass(kind):
         if not isinstance(raw, dict):
-            raise ConfigError(f"{where}: expected an object, found {raw!r}")
+            raise ConfigError(f"{where}: expected an object, found {repr(raw)[:SHOWN]}")
         hints = typing.get_type_hints(kind)
         names = {_camel(row.name): row.name for row in fields(kind)}
         if unknown := sorted(raw.keys() - names.keys()):
-            raise ConfigError(f"{where}: unknown field {unknown[0]!r}; this engine reads {', '.join(sorted(names))}")
+            raise ConfigError(
+                f"{where}: unknown field {repr(unknown[0])[:SHOWN]}; this engine reads {', '.join(sorted(names))}"
+            )
         needed = {name for name, field_name in names.items() if field_name not in _sparse(kind)}
         if missing := sorted(needed - raw.keys()):
             raise ConfigError(f"{where}: field {missing[0]!r} is missing")
@@ -352,7 +361,7 @@ def _typed(kind: Any, raw: Any, path: str) -> Any:
     origin = typing.get_origin(kind)
     if origin is tuple:
         if not isinstance(raw, list):
-            raise ConfigError(f"{where}: expected a list, found {raw!r}")
+            raise ConfigError(f"{where}: expected a list, found {repr(raw)[:SHOWN]}")
         item = typing.get_args(kind)[0]
         return tuple(_typed(item, entry, f"{where}[{index}]") for index, entry in enumerate(raw))
     if origin in (types.UnionType, typing.Union):
@@ -364,8 +373,10 @@ def _typed(kind: Any, raw: Any, path: str) -> Any:
             return kind(raw)
         except ValueError:
             raise ConfigError(
-                f"{where}: {raw!r} is not one of {', '.join(str(member.value) for member in kind)}"
+                f"{where}: {repr(raw)[:SHOWN]} is not one of {', '.join(str(member.value) for member in kind)}"
             ) from None
     if not isinstance(raw, kind) or (kind is int and isinstance(raw, bool)):
-        raise ConfigError(f"{where}: expected {kind.__name__}, found {raw!r}")
+        raise ConfigError(f"{where}: expected {kind.__name__}, found {repr(raw)[:SHOWN]}")
+    if isinstance(raw, str) and HALF.search(raw):
+        raise ConfigError(f"{where}: half a surrogate pair in {repr(raw)[:SHOWN]}")
     return raw

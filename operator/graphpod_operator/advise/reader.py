@@ -151,18 +151,23 @@ class _Prometheus:
                 text += more
         if len(text) > PROMETHEUS_BYTES:
             raise InputError(f"{self.url} answered more than {PROMETHEUS_BYTES >> 20} MiB")
-        try:
-            answer = json.loads(text)
-            if answer["status"] != "success":
-                raise InputError(f"{self.url} answered {response.status}: {str(answer.get('error'))[:SAID]}")
-            return _by_pod(answer["data"]["result"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"{self.url} answered {response.status} and is no Prometheus: {text[:80]!r}") from error
+        return by_pod(text, f"{self.url} answered {response.status}")
 
 
-def _by_pod(rows: Iterable[Any]) -> dict[str, list[Sample]]:
+def by_pod(text: bytes, who: str) -> dict[str, list[Sample]]:
+    """The samples of an answer by pod. Raises InputError, which begins with `who`, where it is none of Prometheus."""
+    try:
+        answer = json.loads(text)
+        if answer["status"] != "success":
+            raise InputError(f"{who}: {str(answer.get('error'))[:SAID]}")
+        return _samples(answer["data"]["result"])
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{who} and is no Prometheus: {text[:80]!r}") from error
+
+
+def _samples(rows: Iterable[Any]) -> dict[str, list[Sample]]:
     found: dict[str, list[Sample]] = defaultdict(list)
     for row in rows:
         labels = {str(label): str(value) for label, value in row["metric"].items()}

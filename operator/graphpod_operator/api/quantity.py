@@ -21,6 +21,8 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _MILLI = Decimal(1).scaleb(-3)
 _MOST = 2**63 - 1
+SHOWN = 80
+"""Characters of a text in a message."""
 _WIDE = Context(prec=64)
 """Holds every quantity that `PATTERN` allows exactly: 15 digits, a factor of 2^50, 9 decimals."""
 
@@ -33,7 +35,7 @@ def value(text: str | int) -> Decimal:
     match = _SYNTAX.fullmatch(str(text))
     if match is None:
         raise ValueError(
-            f"{text!r} is not a quantity; write a number with an optional suffix, such as 500m, 2Gi or 1e9"
+            f"{repr(text)[:SHOWN]} is not a quantity; write a number with an optional suffix, such as 500m, 2Gi or 1e9"
         )
     number, suffix = Decimal(match[1]), match[2] or ""
     if match[3] is not None:

@@ -38,7 +38,7 @@ class Stored(msgspec.Struct, frozen=True):
         """What an annotation says; None of a text that the operator did not write."""
         try:
             return msgspec.json.decode(text, type=cls)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
 
 

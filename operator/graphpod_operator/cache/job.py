@@ -93,5 +93,5 @@ def _mounted(raw: Raw) -> str:
 def _names(text: str) -> tuple[str, ...]:
     try:
         return msgspec.json.decode(text, type=tuple[str, ...])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError):
         return ()

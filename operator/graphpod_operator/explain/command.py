@@ -42,6 +42,8 @@ KINDS = (SHORT_NAME, *(name + group for name in (PLURAL, KIND.lower()) for group
 """How the kind of a live service may be written: as kubectl takes it, and prints it with -o name."""
 
 PARTS = ("gpu", "count", "memory")
+COUNT_DIGITS, SHOWN = 6, 80
+"""Of the GPUs of a node; and characters of a value in a message."""
 Revisions = tuple[Child, ...]
 
 
@@ -165,14 +167,14 @@ def _node(given: str) -> NodeFacts:
     """A node with nothing on its GPUs."""
     parts = dict(part.partition("=")[::2] for part in given.split(","))
     if unknown := sorted(parts.keys() - set(PARTS)):
-        raise InputError(f"--node: {unknown[0]!r} is not one of {', '.join(PARTS)}")
+        raise InputError(f"--node: {unknown[0][:SHOWN]!r} is not one of {', '.join(PARTS)}")
     count = parts.get("count", "1")
-    if not count.isdecimal() or int(count) < 1:
-        raise InputError(f"--node: count={count}: expected a number of at least 1")
+    if not count.isdecimal() or len(count) > COUNT_DIGITS or int(count) < 1:
+        raise InputError(f"--node: count={count[:SHOWN]}: expected a number of at least 1")
     kind, memory = parts.get("gpu"), parts.get("memory")
     if (kind is None) == (memory is None) or (kind is not None and kind not in GPUS):
         kinds = ", ".join(GPUS)
-        raise InputError(f"--node: {given}: expected gpu=KIND with one of {kinds}, or memory=80Gi")
+        raise InputError(f"--node: {given[:SHOWN]}: expected gpu=KIND with one of {kinds}, or memory=80Gi")
     if kind is not None:
         return GPUS[kind].node(int(count))
     try:
@@ -188,6 +190,8 @@ def _model(path: Path, head: SpeculativeMethod | None = None) -> ModelFacts:
         config = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"{path}: nested too deeply for a model's config.json") from error
     if not isinstance(config, dict):
         raise InputError(f"{path}: expected an object, as in a model's config.json")
     try:

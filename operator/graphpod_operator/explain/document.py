@@ -233,7 +233,8 @@ def _scalar(event: yaml.ScalarEvent, line: int) -> Any:
         if isinstance(error, NotYaml):
             raise
         shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
-        problem = "is too large for a number" if _NUMBER.fullmatch(text) else "is not a number in JSON"
+        large = isinstance(error, OverflowError) or _NUMBER.fullmatch(text)
+        problem = "is too large for a number" if large else "is not a number in JSON"
         raise NotYaml(line, f"{shown} {problem}") from error
 
 
@@ -242,7 +243,9 @@ def _integer(text: str) -> int:
     plain = text.replace("_", "")
     sign, digits = (-1, plain[1:]) if plain[:1] == "-" else (1, plain.removeprefix("+"))
     octal = len(digits) > 1 and digits[0] == "0" and digits.isdecimal()
-    return sign * int(digits, 8 if octal else 0)
+    number = sign * int(digits, 8 if octal else 0)
+    float(number)  # OverflowError where JSON has none as large: only texts of decimals are bounded by themselves
+    return number
 
 
 def _number(number: float) -> int | float:

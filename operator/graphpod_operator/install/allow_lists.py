@@ -24,6 +24,8 @@ RESTRICTED_VOLUMES = (
 """The types of volume that pod-security `restricted` allows."""
 SHOWN = 80
 """Characters of a value in a message, so that the list has room behind it."""
+FOUND = 200
+"""Characters of a text in the message that it holds no lists."""
 NAMES = {
     "volumeTypes": "volume_types",
     "gateways": "gateways",
@@ -70,10 +72,10 @@ class AllowLists:
             given = json.loads(text)
             lists = {NAMES[key]: tuple(entries) for key, entries in given.items() if isinstance(entries, list)}
             right = len(lists) == len(given)
-        except (ValueError, KeyError, AttributeError):
+        except (ValueError, KeyError, AttributeError, RecursionError):
             right, lists = False, {}
         if not right or not all(isinstance(entry, str) and entry for entries in lists.values() for entry in entries):
-            raise AllowListsInvalid(f"expected lists of texts such as {EXAMPLE}; found {text!r}")
+            raise AllowListsInvalid(f"expected lists of texts such as {EXAMPLE}; found {text[:FOUND]!r}")
         return cls(**lists)
 
     def breach(self, spec: Spec, namespace: str) -> str | None:

@@ -22,4 +22,6 @@ def read(text: str) -> dict[str, str]:
         why = mistakes(error)[0].what
     except ValueError as error:
         why = str(error)
+    except RecursionError:
+        why = "it is nested too deeply"
     raise LabelsInvalid(f'expected labels as JSON, such as {{"release": "prometheus"}}: {why}')

@@ -15,6 +15,8 @@ ANYWHERE: tuple[Peer, ...] = (
 )
 """All addresses but those at which clouds keep a node's credentials."""
 HTTPS = (443,)
+FOUND = 200
+"""Characters of a text in the message that says how it is written."""
 KEYS = frozenset({"admin", "http", "routes", "downloads"})
 SELECTORS = frozenset({"namespaceSelector", "podSelector"})
 
@@ -53,14 +55,14 @@ class Access:
             right = set(peers) <= KEYS and all(
                 isinstance(entries, list) and all(map(is_one, entries)) for entries, is_one in lists
             )
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             right, admin, http, routes, to, ports = False, [], [], [], [], []
         if not right or not admin:
             raise AccessInvalid(
                 'expected {"admin": [peer, …], "http": [peer, …], "routes": [namespace, …], "downloads": {"to": [peer, '
                 '…], "ports": [port, …]}} with peers as in `from` of a NetworkPolicy, none of them '
                 "empty, the operator's own pods among those of admin, and names of "
-                f"namespaces; found {text!r}"
+                f"namespaces; found {text[:FOUND]!r}"
             )
         return cls(tuple(admin), tuple(http), tuple(routes), tuple(to), tuple(ports))
 
