@@ -39,7 +39,7 @@ def field_path(place: Iterable[str | int]) -> str:
 
 def shown(value: object) -> str:
     """A value in a message: as JSON, cut."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace").decode()
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
 

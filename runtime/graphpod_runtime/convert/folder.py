@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from graphpod_runtime.convert.llama import Shape
 from graphpod_runtime.convert.problem import ConvertError
-from graphpod_runtime.convert.source import Source
+from graphpod_runtime.convert.source import AGAIN, SHOWN, Source
 from graphpod_runtime.convert.tokenizer import special_ids, tokenizer_config, tokenizer_json
 
 
@@ -59,6 +59,10 @@ def convert(gguf: Path, out: Path, dtype: Dtype = Dtype.Bfloat16) -> Converted:
             file.chmod(0o644)
         partial.chmod(0o755)
         partial.rename(out)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        # What it is made from is the file's own: lengths, kinds and numbers that contradict each other.
+        what = f"{type(error).__name__}: {str(error)[:SHOWN]}"
+        raise ConvertError(f"{gguf}: its metadata and tensors describe no Llama ({what}); {AGAIN}") from error
     except OSError as error:
         raise ConvertError(f"{out}: cannot be written: {error}; free some space or name another --out") from error
     finally:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from graphpod_policy.model.depth import MOST_LAYERS
 from graphpod_runtime.convert.problem import ConvertError
 from graphpod_runtime.convert.source import Source
 
@@ -57,19 +58,19 @@ class Shape:
                 f"{source.path}: architecture {architecture!r} cannot be converted, only {ARCHITECTURE!r} can; "
                 "use the model's safetensors folder as it is published"
             )
-        heads = int(source.need("llama.attention.head_count"))
-        hidden = int(source.need("llama.embedding_length"))
+        heads = source.count("llama.attention.head_count")
+        hidden = source.count("llama.embedding_length")
         shape = cls(
-            layers=int(source.need("llama.block_count")),
+            layers=source.count("llama.block_count", most=MOST_LAYERS),
             hidden=hidden,
-            intermediate=int(source.need("llama.feed_forward_length")),
+            intermediate=source.count("llama.feed_forward_length"),
             heads=heads,
-            kv_heads=int(source.get("llama.attention.head_count_kv", heads)),
-            head_dim=int(source.get("llama.attention.key_length", hidden // heads)),
+            kv_heads=source.count("llama.attention.head_count_kv", heads),
+            head_dim=source.count("llama.attention.key_length", hidden // heads),
             vocabulary=source.shape("token_embd.weight")[0],
-            context=int(source.need("llama.context_length")),
-            rope_theta=_float32(source.get("llama.rope.freq_base", 10000.0)),
-            rms_epsilon=_float32(source.need("llama.attention.layer_norm_rms_epsilon")),
+            context=source.count("llama.context_length"),
+            rope_theta=_float32(source.positive("llama.rope.freq_base", 10000.0)),
+            rms_epsilon=_float32(source.positive("llama.attention.layer_norm_rms_epsilon")),
             tied="output.weight" not in source.names,
         )
         known = set(shape.names())

@@ -4,6 +4,7 @@ Parsing and dequantising are left to the `gguf` package, which llama.cpp itself 
 block layout, follows the format as it grows and needs only numpy at import. This module adds the refusals.
 """
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,13 @@ import numpy as np
 from gguf import GGUFReader, ReaderTensor
 from gguf.quants import dequantize
 
+from graphpod_policy.facts import MOST_SIZE
 from graphpod_runtime.convert.problem import ConvertError
 
 MAGIC = b"GGUF"
+SHOWN = 80
+"""Characters of a value in a message."""
+AGAIN = "fetch the file again, or take the model's safetensors folder"
 
 
 class Source:
@@ -51,6 +56,24 @@ class Source:
         if key not in self._metadata:
             raise ConvertError(f"{self.path}: metadata key {key!r} is missing; convert a complete GGUF file")
         return self._metadata[key]
+
+    def count(self, key: str, default: int | None = None, most: int = MOST_SIZE) -> int:
+        """A whole number from 1 to `most` under `key`, or `default`. ConvertError for anything else."""
+        value = self.need(key) if default is None else self.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
+            raise ConvertError(
+                f"{self.path}: metadata key {key!r} is {repr(value)[:SHOWN]}, not from 1 to {most}; {AGAIN}"
+            )
+        return value
+
+    def positive(self, key: str, default: float | None = None) -> float:
+        """A positive number under `key`, or `default`. ConvertError for anything else."""
+        value = self.need(key) if default is None else self.get(key, default)
+        if not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise ConvertError(
+                f"{self.path}: metadata key {key!r} is {repr(value)[:SHOWN]}, no positive number; {AGAIN}"
+            )
+        return value
 
     @property
     def names(self) -> frozenset[str]:

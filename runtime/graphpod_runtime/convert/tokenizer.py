@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
 from graphpod_runtime.convert.problem import ConvertError
-from graphpod_runtime.convert.source import Source
+from graphpod_runtime.convert.source import AGAIN, SHOWN, Source
 
 # llama.cpp's llama-vocab.cpp names the splitting rule of each model; "smollm" first cuts out every single digit and
 # then applies GPT-2's expression, the order of the published SmolLM2 tokenizer. transformers' own GGUF reader leaves
@@ -49,7 +49,11 @@ def tokenizer(source: Source) -> Tokenizer:
         raise ConvertError(f"{source.path}: a tokenizer that adds a first token by itself is not converted")
     tokens: list[str] = source.need("tokenizer.ggml.tokens")
     merges = [tuple(merge.split(" ", 1)) for merge in source.need("tokenizer.ggml.merges")]
-    result = Tokenizer(BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges))
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    try:
+        result = Tokenizer(BPE(vocab=vocabulary, merges=merges))
+    except Exception as error:  # the library has no narrower one
+        raise ConvertError(f"{source.path}: its vocabulary is none ({str(error)[:SHOWN]}); {AGAIN}") from error
     result.pre_tokenizer = PRE_TOKENIZERS[rule]()
     result.decoder = decoders.ByteLevel()
     types: list[int] = source.need("tokenizer.ggml.token_type")

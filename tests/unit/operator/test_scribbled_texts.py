@@ -26,7 +26,7 @@ from graphpod_operator.install.network_access import Access, AccessInvalid
 from graphpod_operator.observe.ladder_use import NoLadderMetrics, phase_uses, samples
 from graphpod_operator.terminal.sources.prometheus import loads, queries
 from graphpod_policy import Phase
-from tests.scribbles import DEEP, LONG, put, read_or, scribbled
+from tests.scribbles import DEEP, LONG, LONGEST_MESSAGE, put, read_or, scribbled
 from tests.unit.operator.explain.plain import PLAIN
 from tests.unit.operator.handlers.test_admission_server import review
 from tests.unit.operator.ladders import exposition
@@ -92,7 +92,7 @@ def test_a_review_may_be_anything(content: Any) -> None:
     with read_or(NotAReview):
         request = checked(json.dumps(content).encode())["request"]
         for sentence in warnings_of(request["object"], request.get("oldObject") or {}):
-            sentence.encode()
+            assert len(json.dumps(sentence)) < LONGEST_MESSAGE
 
 
 @pytest.mark.parametrize("text", NO_JSON)
