@@ -105,7 +105,7 @@ samples: venv tools ## in full what `make test` runs a sample of: prompts, reque
 search: PASSES ?= 1
 search: OF ?= tests/unit tests/contracts
 search: export GRAPHPOD_VALUES := search
-search: venv ## values by chance, ten times as many as `make test` tries, which are the same in each run; half an hour a pass
+search: venv ## values by chance, ten times as many as `make test` tries, which are the same in each run; an hour a pass
 	@for pass in $$(seq $(PASSES)); do $(RUN) -m pytest -q -m 'hypothesis and not slow and not gpu' $(OF) || exit 1; done
 
 # Goes on where it was ended. A part, or all again: make support-matrix SUPPORT='--only GlmForCausalLM', SUPPORT=--again
