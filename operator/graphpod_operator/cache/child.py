@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from graphpod_operator.api.names import CAPTURE_FAILURES_ANNOTATION, GROUP, KIND, OWNER_LABEL, REVISION_ANNOTATION
-from graphpod_operator.api.status import MESSAGE_MAX
+from graphpod_operator.cache import shape
 from graphpod_operator.cache.controller_revision import StoredRevision
 from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.route_status import RouteStatus
@@ -99,6 +100,14 @@ _ROLLOUTS = {
 }
 
 
+_SHAPES: dict[Resource, type[shape.Object]] = {
+    **dict.fromkeys(WORKLOADS, shape.Workload),
+    **dict.fromkeys(AUTOSCALERS, shape.Autoscaler),
+    Resource.HTTPRoute: shape.HTTPRoute,
+}
+"""Of the kinds of which more than the metadata is read."""
+
+
 class ControllerRef(NamedTuple):
     """A controlling owner. Its group counts: others have kinds of our kind's name."""
 
@@ -164,11 +173,8 @@ class Child:
 
     @classmethod
     def of(cls, resource: Resource, raw: Raw) -> Child:
-        """The projection of a child. Whatever stands in it, this raises nothing: anybody may write one."""
-        try:
-            return cls._of(resource, raw)
-        except (RecursionError, AttributeError, LookupError, TypeError, ValueError) as error:
-            return cls._of(resource, bounds.stripped(raw, f"the object cannot be read: {error}"[:MESSAGE_MAX]))
+        """The projection of a child."""
+        return shape.projected(raw, _SHAPES.get(resource, shape.Object), partial(cls._of, resource))
 
     @classmethod
     def _of(cls, resource: Resource, raw: Raw) -> Child:

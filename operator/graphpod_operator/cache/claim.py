@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from graphpod_operator.api.names import STORED_PREFIX
+from graphpod_operator.cache import shape
 from graphpod_operator.cache.child import Child
 from graphpod_operator.kube.cluster import Raw
 from graphpod_operator.kube.field_ownership import claims
@@ -65,6 +66,10 @@ class Claim:
     @classmethod
     def of(cls, raw: Raw) -> Claim:
         """The projection of a claim."""
+        return shape.projected(raw, shape.Claim, cls._of)
+
+    @classmethod
+    def _of(cls, raw: Raw) -> Claim:
         annotations = raw["metadata"].get("annotations") or {}
         named = [(key, text) for key, text in sorted(annotations.items()) if key.startswith(STORED_PREFIX)]
         read = {key.removeprefix(STORED_PREFIX): Stored.read(text) for key, text in named[:MOST_STORED]}

@@ -13,6 +13,7 @@ from graphpod_operator.api.names import HASH_ANNOTATION
 from graphpod_operator.kube.cluster import Raw
 from graphpod_policy import config_hash
 
+_Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 _QUICK = 1
 """zlib's level for what is kept: somewhat larger, and sooner done."""
 
@@ -34,13 +35,21 @@ class StoredRevision:
         data = raw.get("data")
         trouble = unreadable(data)
         texts = {} if trouble or data is None else {name: text for name, text in data.items() if isinstance(text, str)}
-        return cls(raw.get("revision", 0), zlib.compress(msgspec.json.encode(texts), _QUICK), trouble)
+        return cls(_number(raw.get("revision")), zlib.compress(msgspec.json.encode(texts), _QUICK), trouble)
 
     @property
     def data(self) -> Mapping[str, str]:
         """What was kept; only of one that is without trouble."""
         data: Mapping[str, str] = msgspec.json.decode(zlib.decompress(self.packed))
         return data
+
+
+def _number(written: Any) -> int:
+    """A number that leaves room for larger ones, as the newest memory gets the largest; 0 for any other."""
+    try:
+        return msgspec.convert(written, _Number)
+    except msgspec.ValidationError:
+        return 0
 
 
 MADE_FROM, ENGINE, WORKLOAD, PLAN = "madeFrom", "engine.json", "workload.json", "plan.json"

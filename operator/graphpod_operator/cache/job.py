@@ -16,6 +16,7 @@ from graphpod_operator.api.names import (
     SECRETS_ANNOTATION,
 )
 from graphpod_operator.api.status import MESSAGE_MAX
+from graphpod_operator.cache import shape
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.cluster import Raw
 
@@ -58,6 +59,10 @@ class Job:
     @classmethod
     def of(cls, raw: Raw) -> Job:
         """The projection of a Job."""
+        return shape.projected(raw, shape.Job, cls._of)
+
+    @classmethod
+    def _of(cls, raw: Raw) -> Job:
         metadata, status = raw["metadata"], raw.get("status") or {}
         labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
         held = {row["type"]: row for row in status.get("conditions") or () if row.get("status") == "True"}
@@ -93,5 +98,5 @@ def _mounted(raw: Raw) -> str:
 def _names(text: str) -> tuple[str, ...]:
     try:
         return msgspec.json.decode(text, type=tuple[str, ...])
-    except (msgspec.MsgspecError, UnicodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return ()

@@ -16,6 +16,7 @@ from graphpod_operator.api.names import (
     WORKER_INDEX_LABEL,
     group_name,
 )
+from graphpod_operator.cache import shape
 from graphpod_operator.cache.child import ControllerRef
 from graphpod_operator.cache.key import Key
 from graphpod_operator.kube import bounds
@@ -105,6 +106,10 @@ class Pod:
     @classmethod
     def of(cls, raw: Raw) -> Pod:
         """The projection of a pod."""
+        return shape.projected(raw, shape.Pod, cls._of)
+
+    @classmethod
+    def _of(cls, raw: Raw) -> Pod:
         metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
         annotations = metadata.get("annotations") or {}
         conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}

@@ -16,6 +16,7 @@ from graphpod_operator.api.names import (
     SLEEP_ANNOTATION,
 )
 from graphpod_operator.api.status import MESSAGE_MAX
+from graphpod_operator.cache import shape
 from graphpod_operator.cache.key import Key
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.cluster import Raw
@@ -54,6 +55,10 @@ class Service:
     @classmethod
     def of(cls, raw: Raw) -> Service:
         """The projection of an InferenceService."""
+        return shape.projected(raw, shape.Service, cls._of)
+
+    @classmethod
+    def _of(cls, raw: Raw) -> Service:
         metadata, spec = raw["metadata"], raw.get("spec") or {}
         breach = raw.get(bounds.BREACH) or bounds.breach(spec)
         annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}

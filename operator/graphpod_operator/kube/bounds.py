@@ -9,8 +9,8 @@ for it. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
 
 import msgspec
 
@@ -44,6 +44,39 @@ KEPT = (
 
 Object = dict[str, Any]
 
+
+class Owner(msgspec.Struct):
+    """An owner of an object."""
+
+    apiVersion: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+
+
+_Version = Annotated[str, msgspec.Meta(pattern=r"^[0-9]+$", max_length=20)]
+_Labels = dict[str, str]
+
+
+class Metadata(msgspec.Struct):
+    """What is read of an object's metadata, and of which type; the first four say which object it is."""
+
+    name: str
+    namespace: str
+    uid: str
+    resourceVersion: _Version
+    generation: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 1
+    labels: _Labels | None = None
+    annotations: _Labels | None = None
+    ownerReferences: list[Owner] | None = None
+    deletionTimestamp: str | None = None
+    deletionGracePeriodSeconds: int | None = None
+    finalizers: list[str] | None = None
+
+
+_TYPES = {field.name: field.type for field in msgspec.structs.fields(Metadata)}
+
 # strings, with the colon that makes one a key; runs of brackets
 _TOKEN = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|[\[{]+|[\]}]+', re.DOTALL)
 _SHALLOW = 500
@@ -63,14 +96,12 @@ def read(text: bytes) -> Object:
 
 def event(line: bytes) -> Object:
     """An event of a watch from its line, its object as `read` has it. Raises ValueError where the line is no event."""
-    if len(line) <= OBJECT_BYTES:
-        try:
-            found: Object = msgspec.json.decode(line, type=dict)
-        except RecursionError:
-            return _apart(line, _too_deep)
-        _check_event(found.keys())
-        return found
-    return _apart(line, read)
+    if len(line) > OBJECT_BYTES:
+        return _checked(_apart(line, read))
+    try:
+        return _checked(msgspec.json.decode(line, type=dict))
+    except RecursionError:
+        return _checked(_apart(line, _too_deep))
 
 
 def for_others(line: bytes) -> bytes:
@@ -84,14 +115,19 @@ def for_others(line: bytes) -> bytes:
 
 def _apart(line: bytes, reader: Callable[[bytes], Object]) -> Object:
     spans = {_plain(key): (begin, end) for key, begin, end in parts(line)}
-    _check_event(spans.keys())
+    if not {"type", "object"}.issubset(spans):
+        raise ValueError("an event has a type and an object")
     return {"type": _plain(line[slice(*spans["type"])]), "object": reader(_trimmed(line[slice(*spans["object"])]))}
 
 
-def _check_event(keys: Collection[str]) -> None:
-    """Raises ValueError where these are not the keys of an event."""
-    if not {"type", "object"}.issubset(keys):
-        raise ValueError("an event has a type and an object")
+def _checked(event: Object) -> Object:
+    """An event. Raises ValueError where it is none: any but an error has an object of a version."""
+    match event:
+        case {"type": "ERROR", "object": {}}:
+            return event
+        case {"type": str(), "object": {"metadata": {"resourceVersion": str(version)}}} if version.isdecimal():
+            return event
+    raise ValueError("an event has a type and an object of a version")
 
 
 def _too_deep(text: bytes) -> Object:
@@ -101,7 +137,7 @@ def _too_deep(text: bytes) -> Object:
 class PageMetadata(msgspec.Struct, rename={"version": "resourceVersion", "more": "continue"}):
     """Of a page: the version of its list, and what to ask for the next one with; empty on the last."""
 
-    version: str
+    version: _Version
     more: str = ""
 
 
@@ -148,24 +184,48 @@ def outline(text: bytes, why: str) -> Object:
 
 
 def stripped(raw: Mapping[str, Any], why: str) -> Object:
-    """The outline of an object that was decoded, and turned out to be none that can be worked with."""
-    metadata = {name: value for name, value in raw["metadata"].items() if name in KEPT}
-    return {"metadata": metadata, BREACH: why}
+    """The outline of an object that was decoded, and turned out to be none that can be worked with: what of its
+    metadata is of its type.
+    """
+    return {"metadata": {name: value for name, value in raw["metadata"].items() if _is_kept(name, value)}, BREACH: why}
+
+
+def _is_kept(name: str, value: Any) -> bool:
+    try:
+        msgspec.convert(value, _TYPES[name])
+    except (KeyError, msgspec.ValidationError):
+        return False
+    return name in KEPT
 
 
 def breach(spec: Any) -> str | None:
-    """Which bound a spec breaks, and where; None when it keeps them."""
+    """Which bound a spec breaks, and where; None when it keeps them. Half of a surrogate pair breaks one: JSON can have
+    it, and no text can be written with it.
+    """
     values, level = 0, [("spec", spec)]
     for _ in range(SPEC_DEPTH):
         values += len(level)
         if values > SPEC_VALUES:
             field = level[-1][0].rpartition(".")[0] or "spec"
             return f"{field}: the spec has more than {SPEC_VALUES} values"
+        for path, value in level:
+            if _is_no_text(path) or _is_no_text(value):
+                return f"{path.encode(errors='replace').decode()}: half of a surrogate pair is no text"
         level = [part for path, value in level for part in _inside(path, value)]
         if not level:
             return None
     field = ".".join(level[0][0].split(".")[:4])
     return f"{field}: the spec is nested more than {SPEC_DEPTH} levels deep"
+
+
+def _is_no_text(value: Any) -> bool:
+    if not isinstance(value, str) or value.isascii():
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def oversized(body: Mapping[str, Any]) -> int | None:

@@ -88,6 +88,6 @@ def _claims(workload: str) -> set[str]:
     """The claims that the pods of a workload mount; none of one that cannot be read."""
     try:
         volumes = msgspec.json.decode(workload, type=_Workload).template.spec.volumes
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return set()
     return {one.persistentVolumeClaim.claimName for one in volumes if one.persistentVolumeClaim is not None}

@@ -66,16 +66,18 @@ class Informer:
     async def ask(self, cluster: Cluster, resource: Resource, namespace: str | None) -> Listed:
         """Ask for a list, and take nothing in yet. Items carry no kind, and need none. Raises the port's errors."""
         listing = await cluster.list(resource, namespace, selector(resource), partial(self._read, resource))
-        return Listed(resource, namespace, listing.items, listing.version)
+        return Listed(resource, namespace, tuple(filter(None, listing.items)), listing.version)
 
     def changed(self, resource: Resource, raw: Raw) -> None:
         """An object was listed, added or modified."""
-        if not self._store.has(*_identity(resource, raw)):
+        identity = _identity(resource, raw)
+        if identity is not None and not self._store.has(*identity):
             self._observe(project(resource, raw))
 
     def deleted(self, resource: Resource, raw: Raw) -> None:
         """An object was deleted, or lost our label."""
-        self._delete(project(resource, raw))
+        if _identity(resource, raw) is not None:
+            self._delete(project(resource, raw))
 
     def listed(self, listed: Listed) -> None:
         """A kind was listed: what the list does not have is deleted."""
@@ -108,9 +110,13 @@ class Informer:
             self._store.forget(item)
             self._enqueue(item.key)
 
-    def _read(self, resource: Resource, raw: Raw) -> Projection:
-        """The projection of a listed object: the very one that is known, where nothing has changed."""
-        place, uid, version = _identity(resource, raw)
+    def _read(self, resource: Resource, raw: Raw) -> Projection | None:
+        """The projection of a listed object: the very one that is known, where nothing has changed. None of what is no
+        object.
+        """
+        if (identity := _identity(resource, raw)) is None:
+            return None
+        place, uid, version = identity
         known = self._store.at(place)
         same = known is not None and (known.uid, known.version) == (uid, version)
         return known if known is not None and same else project(resource, raw)
@@ -152,11 +158,14 @@ class Informer:
             self._queue.add(key)
 
 
-def _identity(resource: Resource, raw: Raw) -> tuple[Address, str, int]:
-    """Which object it is, and of which version."""
-    metadata = raw["metadata"]
-    place = resource, metadata["namespace"], metadata["name"]
-    return place, metadata["uid"], int(metadata["resourceVersion"])
+def _identity(resource: Resource, raw: Raw) -> tuple[Address, str, int] | None:
+    """Which object it is, and of which version; None, and a line in the log, where it does not say so."""
+    match raw:
+        case {"metadata": {"namespace": str(place), "name": str(name), "uid": str(uid), "resourceVersion": str(text)}}:
+            if text.isdecimal():
+                return (resource, place, name), uid, int(text)
+    log.warning("an object without identity is ignored", extra={"kind": resource.kind})
+    return None
 
 
 def _name(item: Projection) -> str:
