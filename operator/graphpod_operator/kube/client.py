@@ -9,8 +9,10 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Any
 
+import msgspec
+
 from graphpod_operator.kube import bounds
-from graphpod_operator.kube.cluster import Conflict, Listing, Raw, ServerRefused, T
+from graphpod_operator.kube.cluster import AlreadyExists, Listing, Raw, ServerRefused, T, Unavailable
 from graphpod_operator.kube.connection import JSON, Connection, TooLong, decoded, server_error
 from graphpod_operator.kube.field_ownership import FIELD_MANAGER
 from graphpod_operator.kube.resources import Resource
@@ -58,6 +60,35 @@ class KubernetesLeases:
         return await self._wire.request("POST" if made else "PUT", path, body=body, seconds=LEASE_TIMEOUT)
 
 
+class _Version(msgspec.Struct):
+    groupVersion: str
+
+
+class _Group(msgspec.Struct):
+    versions: list[_Version]
+
+
+class _Groups(msgspec.Struct):
+    groups: list[_Group]
+
+
+class _Kind(msgspec.Struct):
+    name: str
+
+
+class _Kinds(msgspec.Struct):
+    """The kinds of a group and version. The server of an APIService, which may be anybody's, answers for its own."""
+
+    resources: list[_Kind] | None
+
+
+def _converted(answer: Raw, shape: type[T], what: str) -> T:
+    try:
+        return msgspec.convert(answer, shape)
+    except msgspec.ValidationError as error:
+        raise Unavailable(0, f"{what}: what answered is no API server: {error}") from error
+
+
 class KubernetesDiscovery:
     """The port of `optional_kinds`, over the same wire."""
 
@@ -66,8 +97,8 @@ class KubernetesDiscovery:
 
     async def serves(self, kinds: Collection[Resource]) -> frozenset[Resource]:
         """Those of `kinds` that are served. One request, and one more for each group of theirs that is there."""
-        groups = (await self._wire.request("GET", "/apis"))["groups"]
-        versions = {version["groupVersion"] for group in groups for version in group["versions"]}
+        served = _converted(await self._wire.request("GET", "/apis"), _Groups, "GET /apis")
+        versions = {version.groupVersion for group in served.groups for version in group.versions}
         found: set[Resource] = set()
         for version in versions.intersection(kind.api_version for kind in kinds):
             plurals = await self._plurals(version)
@@ -81,7 +112,8 @@ class KubernetesDiscovery:
             if error.status == 404:
                 return set()
             raise
-        return {resource["name"] for resource in listed["resources"]}
+        kinds = _converted(listed, _Kinds, f"GET /apis/{version}")
+        return {kind.name for kind in kinds.resources or ()}
 
 
 class KubernetesWatches:
@@ -107,7 +139,8 @@ class KubernetesWatches:
         def on_line(line: bytes) -> None:
             event = decoded(line, what, bounds.event)
             if event["type"] == "ERROR":
-                raise server_error(event["object"].get("code") or 500, what, event["object"])
+                code = event["object"].get("code")
+                raise server_error(code if isinstance(code, int) and code >= 400 else 500, what, event["object"])
             tell(event["type"], event["object"])
 
         await self._wire.lines(path, query, SILENT_SECONDS, on_line)
@@ -179,11 +212,13 @@ class KubernetesCluster:
                 raise
 
     async def create(self, resource: Resource, body: Raw) -> bool:
-        """Create an object that is never read: whether it was made. One of that name is left as it is."""
+        """Create an object that is never read: whether it was made. One of that name stays. Raises the port's
+        errors.
+        """
         try:
             path, query = _path(resource, body["metadata"]["namespace"]), {"fieldManager": FIELD_MANAGER}
             await self._write("POST", path, body, query=query)
-        except Conflict:
+        except AlreadyExists:
             return False
         return True
 

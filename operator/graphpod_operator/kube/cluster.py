@@ -41,6 +41,12 @@ class Conflict(ApiError):
     """409: another writer owns a field, or the object is no longer the one that was meant."""
 
 
+class AlreadyExists(Conflict):
+    """409: an object of this name exists. Others than that are to be tried again, as of two creates that count against
+    one ResourceQuota.
+    """
+
+
 class ServerRefused(ApiError):
     """The API server will not do it as asked, now or later; the message is the server's."""
 

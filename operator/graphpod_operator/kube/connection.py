@@ -20,6 +20,7 @@ from kubernetes.aio import client, config
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.bounds import Page
 from graphpod_operator.kube.cluster import (
+    AlreadyExists,
     ApiError,
     Conflict,
     Expired,
@@ -242,6 +243,23 @@ def decoded(text: bytes, what: str, reader: Callable[[bytes], D]) -> D:
         raise Unavailable(0, f"{what}: what answered is no API server: {text[:80]!r}") from error
 
 
+class _Cause(msgspec.Struct):
+    reason: str = ""
+
+
+class _Details(msgspec.Struct):
+    kind: str = ""
+    causes: list[_Cause] | None = None
+
+
+class _Status(msgspec.Struct):
+    """What is read of a Status, and of which type: a webhook, or the server of an APIService, writes what it likes."""
+
+    message: str = ""
+    reason: str = ""
+    details: _Details | None = None
+
+
 def _said(text: bytes) -> Raw:
     """The Status in an answer, or one made from other text."""
     try:
@@ -251,16 +269,24 @@ def _said(text: bytes) -> Raw:
     return status
 
 
+def _as_status(body: Raw) -> _Status:
+    try:
+        return msgspec.convert(body, _Status)
+    except msgspec.ValidationError:
+        return _Status(str(body.get("message") or ""))
+
+
 def server_error(status: int, what: str, body: Raw) -> ApiError:
     """What a Status comes to that answers `what`."""
-    message, details = str(body.get("message") or "")[:SAID], body.get("details") or {}
+    told = _as_status(body)
+    message, details = told.message[:SAID], told.details or _Details()
     said = f"{message} ({status} to {what})"  # a condition has room for the beginning only
     if status == 409:
-        return Conflict(status, said)
+        return (AlreadyExists if told.reason == "AlreadyExists" else Conflict)(status, said)
     if status == 410:
         return Expired(status, said)
-    ends = any(cause.get("reason") == _ENDING for cause in details.get("causes") or ())
-    if ends or (status == 404 and details.get("kind") == "namespaces"):
+    ends = any(cause.reason == _ENDING for cause in details.causes or ())
+    if ends or (status == 404 and details.kind == "namespaces"):
         return Terminating(status, said)
     if _UNTYPED in message:
         return ServerRefused(status, said)

@@ -156,7 +156,8 @@ class Diagnosis:
 @dataclass(frozen=True, slots=True)
 class Expected:
     """What is known besides the pods: the time (RFC 3339), what they mount of others (kind and name), and the seconds
-    after which the kubelet ends a start. `model` is spec.model.uri, `pulls_with` are the Secrets of the registry.
+    after which the kubelet ends a start. `model` is spec.model.uri, `pulls_with` are the Secrets of the registry. The
+    operator itself makes the Secret `made` for the pods.
     """
 
     now: str
@@ -164,6 +165,7 @@ class Expected:
     start_limit: int
     model: str = ""
     pulls_with: tuple[str, ...] = ()
+    made: str | None = None
 
 
 def diagnose(
@@ -196,7 +198,7 @@ def _of(pod: Pod, reading: Reading | NoReading | None, expected: Expected | None
     if (unplaced := unscheduled(pod)) is not None:
         return unplaced
     if pod.waiting is not None and (reason := BY_WAITING.get(pod.waiting[0])) is not None:
-        return _refused(reason, *pod.waiting, pod)
+        return None if _waits_for_ours(pod.waiting[1], expected) else _refused(reason, *pod.waiting, pod)
     state = reading.state if isinstance(reading, Reading) else None
     if state is State.Ready:
         return None
@@ -266,6 +268,12 @@ def unscheduled(pod: Pod) -> Diagnosis | None:
     # the scheduler does not say how many of them it looked for
     wants = f"it needs {pod.gpus} free {GPU} of one node: " if pod.gpus and f"Insufficient {GPU}" in message else ""
     return Diagnosis(reason, wants + words, pod)
+
+
+def _waits_for_ours(message: str, expected: Expected | None) -> bool:
+    """Whether it is the operator that makes what is missing: there is nothing to do for a user."""
+    match = _NOT_FOUND.search(message)
+    return match is not None and expected is not None and match["name"] is not None and match["name"] == expected.made
 
 
 def _refused(reason: Reason, word: str, message: str, pod: Pod) -> Diagnosis:

@@ -17,6 +17,7 @@ from graphpod_operator.observe.replica_failure import NO_PODS
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.plan.weights_orders import wish
+from graphpod_operator.render.pod import group_key
 from graphpod_operator.render.service import url, written_port
 from graphpod_operator.status.condition_findings import (
     blocked_findings,
@@ -115,7 +116,14 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
 
 
 def _expected(found: Service, outcome: Desired, now: str) -> Expected:
-    return Expected(now, outcome.mounts, outcome.start_limit, found.spec["model"]["uri"], outcome.pulls_with)
+    return Expected(
+        now,
+        outcome.mounts,
+        outcome.start_limit,
+        found.spec["model"]["uri"],
+        outcome.pulls_with,
+        group_key.secret_of(outcome.workload),
+    )
 
 
 def _pods(outcome: Desired | Refused, seen: Observed) -> str | None:

@@ -161,6 +161,15 @@ async def test_a_key_that_was_deleted_is_made_again_once_a_pod_misses_it(world: 
     waits = {"state": {"waiting": {"reason": "CreateContainerConfigError", "message": message}}}
     await see(world, wanted, part(0, wanted, running=False, engine=waits), part(1, wanted))
     assert secrets_of(world)[name]["data"] != made["data"]
+    assert {row["type"] for row in world.service["status"]["conditions"]}.isdisjoint({"Stalled"})
+    assert world.condition("WorkloadAvailable") == ("False", "Starting"), "no step is for the user to take"
+
+
+async def test_another_secret_that_a_group_misses_is_for_its_user_to_create(world: World) -> None:
+    wanted = await grouped(world)
+    waits = {"state": {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "mine" not found'}}}
+    await see(world, wanted, part(0, wanted, running=False, engine=waits), part(1, wanted))
+    assert world.condition("WorkloadAvailable") == ("False", "ReferenceNotFound")
 
 
 async def test_groups_of_an_earlier_version_keep_pods_and_key_until_they_adopt(

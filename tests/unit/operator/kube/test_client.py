@@ -11,7 +11,16 @@ import pytest
 
 from graphpod_operator.kube.bounds import Page, PageMetadata
 from graphpod_operator.kube.client import OWN_PAGE, PAGE, KubernetesCluster, KubernetesWatches
-from graphpod_operator.kube.cluster import ApiError, Conflict, Expired, Raw, ServerRefused, Terminating, Unavailable
+from graphpod_operator.kube.cluster import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Expired,
+    Raw,
+    ServerRefused,
+    Terminating,
+    Unavailable,
+)
 from graphpod_operator.kube.connection import server_error
 from graphpod_operator.kube.field_ownership import FIELD_MANAGER
 from graphpod_operator.kube.resources import Resource
@@ -67,14 +76,14 @@ async def test_services_are_listed_in_large_pages() -> None:
 class Requests:
     """A wire that keeps what it is asked, and answers so or refuses with a status."""
 
-    def __init__(self, status: int = 200) -> None:
-        self.status = status
+    def __init__(self, status: int = 200, answer: Raw | None = None) -> None:
+        self.status, self.answer = status, answer or {}
         self.asked: list[tuple[str, str, Raw | None, dict[str, str] | None]] = []
 
     async def request(self, method: str, path: str, *, body: Raw | None = None, **how: Any) -> Raw:
         self.asked.append((method, path, body, how.get("query")))
         if self.status != 200:
-            raise server_error(self.status, f"{method} {path}", {})
+            raise server_error(self.status, f"{method} {path}", self.answer)
         return {"metadata": {"name": "stored"}}
 
 
@@ -122,7 +131,7 @@ class Lines:
             tell(line)
 
 
-ADDED = b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}'
+ADDED = b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"8"}}}'
 
 
 async def watched(wire: Lines) -> list[str]:
@@ -146,7 +155,11 @@ async def test_a_watch_goes_on_from_a_version_with_bookmarks_and_tells_each_line
         pytest.param(b'{"type":"ERROR","object":{"code":410,"message":"too old"}}', Expired, id="410"),
         pytest.param(b'{"type":"ERROR","object":{"code":500,"message":"etcd"}}', Unavailable, id="500"),
         pytest.param(b'{"type":"ERROR","object":{}}', Unavailable, id="no-code"),
+        pytest.param(b'{"type":"ERROR","object":{"code":"x","details":[]}}', Unavailable, id="no-number"),
         pytest.param(b"<html>", Unavailable, id="no-json"),
+        pytest.param(b'{"type":"MODIFIED","object":{"metadata":{"name":"a"}}}', Unavailable, id="no-version"),
+        pytest.param(b'{"type":"MODIFIED","object":[]}', Unavailable, id="no-object"),
+        pytest.param(b'{"type":[],"object":{}}', Unavailable, id="no-type"),
     ],
 )
 async def test_a_watch_that_ends_with_an_error_raises_it(line: bytes, error: type[ApiError]) -> None:
@@ -161,6 +174,9 @@ ANSWERS: list[tuple[int, dict[str, object], type[ApiError]]] = [
     (403, {"message": "no", "details": ENDING}, Terminating),
     (404, {"details": {"kind": "namespaces"}}, Terminating),
     (404, {"details": {"kind": "deployments"}}, ServerRefused),
+    (403, {"message": "no", "details": {"causes": [[]]}}, ServerRefused),
+    (404, {"message": "no", "details": "namespaces"}, ServerRefused),
+    (409, {"reason": "AlreadyExists"}, AlreadyExists),
     (409, {"details": ENDING}, Conflict),
     (410, {}, Expired),
     (422, {}, ServerRefused),
@@ -183,9 +199,20 @@ def test_what_an_answer_comes_to(status: int, answer: dict[str, object], error: 
 
 @pytest.mark.parametrize(("status", "made"), [(200, True), (409, False)])
 async def test_an_object_that_is_never_read_is_made_where_its_name_is_free(status: int, made: bool) -> None:
-    wire, body = Requests(status), {"metadata": {"namespace": "n", "name": "x"}}
+    wire, body = Requests(status, {"reason": "AlreadyExists"}), {"metadata": {"namespace": "n", "name": "x"}}
     assert await KubernetesCluster(wire).create(Resource.Secret, body) is made  # type: ignore[arg-type]
     assert wire.asked == [("POST", "/api/v1/namespaces/n/secrets", body, {"fieldManager": FIELD_MANAGER})]
+
+
+QUOTA = 'Operation cannot be fulfilled on resourcequotas "q": the object has been modified'
+
+
+@pytest.mark.parametrize(
+    "answer", [{"reason": "Conflict", "message": QUOTA}, {}, {"reason": ["AlreadyExists"]}], ids=str
+)
+async def test_a_conflict_about_something_else_does_not_count_as_an_object_of_that_name(answer: Raw) -> None:
+    with pytest.raises(Conflict):
+        await KubernetesCluster(Requests(409, answer)).create(Resource.Secret, {"metadata": {"namespace": "n"}})  # type: ignore[arg-type]
 
 
 async def test_a_right_that_is_missing_is_not_taken_for_a_name_that_is_not_free() -> None:
