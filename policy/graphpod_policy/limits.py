@@ -8,7 +8,7 @@ derives its own values, which are never larger.
 from graphpod_policy.enums import Device
 from graphpod_policy.facts import NOTHING_KNOWN, Facts
 from graphpod_policy.features import Features
-from graphpod_policy.ladder.ladder import Ladder, memory_row, prefill_ladder
+from graphpod_policy.ladder.ladder import Ladder, memory_row
 
 SMALL_CONTEXT = 2048
 """Tokens of one sequence by default, where a longer context costs too much: on a CPU, and where a captured decode step
@@ -27,9 +27,7 @@ MOST_BATCH = 1024
 MOST_PAGE = 256
 """Tokens; the API takes no larger page of the KV cache."""
 MOST_SIZES = 128
-"""Sizes; the API takes no longer ladder of a user's own."""
-MOST_PLANNED_SIZES = max(MOST_SIZES, len(prefill_ladder(MOST_CONTEXT)))
-"""Sizes of the longest ladder that a plan can have: the default one of the largest prefill chunk."""
+"""Sizes; the API takes no longer ladder of a user's own, and no default one is longer."""
 
 
 def context(features: Features, facts: Facts = NOTHING_KNOWN) -> int:

@@ -1,7 +1,7 @@
 """Ladders: the ascending sizes that are captured. Prefill sizes are tokens, decode sizes are sequences.
 
-The steps are SGLang's schedules; unlike there, the maximum itself is on the prefill ladder too, so that no pass below
-it is padded further than one step.
+The steps are SGLang's schedules, those of prefill up to 16 384 tokens. Unlike there, the maximum itself is on the
+prefill ladder too, so that no pass below it is padded further than one step.
 """
 
 from collections.abc import Iterable
@@ -12,9 +12,15 @@ from graphpod_policy.facts import GIB
 Ladder = tuple[int, ...]
 Steps = tuple[tuple[int, int, int], ...]
 
-PREFILL_STEPS: Steps = ((4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256))
-"""(first, last, step) in tokens; beyond the last row the step is 512."""
-PREFILL_STEP_BEYOND = 512
+PREFILL_STEPS: Steps = (
+    *((4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256), (4608, 16_384, 512)),
+    *((18_432, 32_768, 2048), (36_864, 65_536, 4096), (73_728, 131_072, 8192)),
+    *((147_456, 262_144, 16_384), (294_912, 524_288, 32_768)),
+)
+"""(first, last, step) in tokens; beyond the last row the step is 65 536. From 16 384 on, which is the most without
+spec.engine.prefillChunk, each doubling has 8 sizes: so the longest ladder has no more sizes than a user's own may have.
+"""
+PREFILL_STEP_BEYOND = 65_536
 
 DECODE_STEPS: Steps = ((1, 2, 1), (4, 12, 4), (16, 256, 8), (272, 511, 16))
 """(first, last, step) in sequences of one token; beyond the last row the step is 32, from 512."""

@@ -1,5 +1,6 @@
 """Ladders: the schedules of the reference, rounding, clamping, and the cut to device and budget."""
 
+import itertools
 from dataclasses import replace
 from math import inf
 
@@ -31,6 +32,7 @@ from graphpod_policy.ladder.ladder import (
     prefill_ladder,
     verify_ladder,
 )
+from graphpod_policy.limits import MOST_SIZES
 from graphpod_policy.resolution.sizing import Allowance, budget_cut
 from graphpod_policy.rules import Case
 from tests.unit.policy.services import CUDA, DECODE, GIB, LLAMA, PREFILL
@@ -49,6 +51,8 @@ def test_the_decode_ladders_have_the_counts_of_the_reference(most: int, plain: i
 def test_the_steps_of_the_schedules() -> None:
     assert prefill_ladder(300) == (4, 8, 12, 16, 20, 24, 28, 32, *range(48, 257, 16), 288, 300)
     assert prefill_ladder(5200)[-4:] == (4096, 4608, 5120, 5200)
+    assert prefill_ladder(40_000)[-3:] == (32_768, 36_864, 40_000)
+    assert prefill_ladder(1 << 20)[-3:] == (917_504, 983_040, 1_048_576)
     assert decode_ladder(30) == (1, 2, 4, 8, 12, 16, 24, 30)
     assert decode_ladder(600)[-5:] == (496, 512, 544, 576, 600)
     assert verify_ladder(300)[:14] == (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20)
@@ -64,6 +68,14 @@ def test_the_maximum_is_always_included(ladder, most: int) -> None:  # type: ign
     assert sizes[-1] == most
     assert list(sizes) == sorted(set(sizes))
     assert ladder(0) == ()
+
+
+@pytest.mark.parametrize("most", [*(1 << power for power in range(14, 21)), 44_032, 44_033, (1 << 20) - 1])
+def test_a_longer_chunk_has_a_ladder_that_can_be_written_and_advised_on(most: int) -> None:
+    sizes = prefill_ladder(most)
+    assert len(sizes) <= MOST_SIZES
+    steps = [(low, high) for low, high in itertools.pairwise(sizes) if low >= 4096]
+    assert all(high - low <= low // 8 for low, high in steps), "a pass is padded by an eighth at most"
 
 
 def test_a_maximum_between_two_steps_is_on_the_ladder_of_a_plan() -> None:
