@@ -30,10 +30,10 @@ class Callers:
             elif len(self._addresses) > MOST_CALLERS:
                 self._end(next(iter(self._addresses)))
 
-    def goes(self, connection: socket.socket) -> None:
-        """It has joined, or has ended."""
+    def goes(self, connection: socket.socket) -> bool:
+        """It has said who it is, or has ended. False where it was ended for a newer one."""
         with self._lock:
-            self._addresses.pop(connection, None)
+            return self._addresses.pop(connection, None) is not None
 
     def _end(self, connection: socket.socket) -> None:
         """Its thread hears the end, and closes it."""

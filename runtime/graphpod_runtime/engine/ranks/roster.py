@@ -194,7 +194,8 @@ class Roster:
             time.sleep(seconds)
 
     def close(self) -> None:
-        self._closed = True
+        with self._lock:  # who joins before is hung up on, and no one joins after
+            self._closed = True
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)  # closed alone it would go on listening while a thread accepts
         self._listening.close()
@@ -227,10 +228,12 @@ class Roster:
                 line, greeting = Line(connection), Greeting(nonce())
                 line.say(greeting)
                 hello = msgspec.json.decode(line.heard(HELLO_SECONDS, FIRST_SECONDS) or b"", type=Hello)
+                # before it joins: strangers who come meanwhile must not end the connection of one that has
+                if not self._callers.goes(connection):
+                    return  # they have ended it, and it comes again
                 if refused := self._joined(hello, greeting, line):
                     line.say(Welcome(refused))
                     return
-                self._callers.goes(connection)
                 try:
                     line.say(Welcome.of(hello, greeting, self.leader.key))
                     self._follow(hello.node, line)
@@ -242,10 +245,14 @@ class Roster:
                 self._callers.goes(connection)
 
     def _joined(self, hello: Hello, greeting: Greeting, line: Line) -> str:
-        """Why it may not, or "" for one that is on the roster from now on."""
+        """Why it may not, or "" for one that is on the roster from now on. ConnectionAbortedError once the roster is
+        closed: that of the next leader decides.
+        """
         if not hello.is_proved(greeting, self.leader.key):
             return f"machine {hello.node} does not prove the key of the group: {SAME}"
         with self._lock:
+            if self._closed:
+                raise ConnectionAbortedError("the roster is closed")
             refused = self._refused(hello)
             if not refused:
                 self._lines[hello.node] = line

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -149,6 +149,53 @@ def test_a_machine_that_leaves_before_all_have_come_may_come_again(two: Path, ev
         assert (roster.gone, roster.away[1].code) == ("", None)
     eventually(lambda: bool(roster.gone))
     roster.close()
+
+
+def test_a_machine_that_has_joined_is_none_of_the_callers_whom_strangers_end(
+    roster: Roster, two_machines: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once all have come, the end of its connection would end the engine."""
+    callers: Callers = roster._callers
+    held: list[int] = []
+    whole = roster._joined
+
+    def held_meanwhile(*of: Any) -> str:
+        refused = whole(*of)
+        held.append(len(addresses(callers)))
+        return refused
+
+    monkeypatch.setattr(roster, "_joined", held_meanwhile)
+    with joined(two_machines, roster.leader, 1):
+        assert (held, roster.missing, roster.gone) == ([0], [], "")
+
+
+def test_a_machine_that_strangers_have_ended_does_not_join(
+    roster: Roster, two_machines: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it said may be read though its connection has ended: it comes again."""
+    tries: list[bool] = []
+    goes = roster._callers.goes
+
+    def ended_the_first_time(connection: socket.socket) -> bool:
+        tries.append(goes(connection))
+        return tries[-1] and len(tries) > 1
+
+    monkeypatch.setattr(roster._callers, "goes", ended_the_first_time)
+    with joined(two_machines, roster.leader, 1):
+        assert (roster.missing, roster.gone) == ([], "")
+    assert len(tries) > 1
+
+
+def test_a_roll_that_is_closed_lets_no_machine_in_that_called_before(
+    roster: Roster, two_machines: EngineConfig
+) -> None:
+    with socket.create_connection((roster.leader.host, roster.leader.port), timeout=5) as late:
+        line = Line(late)
+        greeting = msgspec.json.decode(line.heard(5) or b"", type=Greeting)
+        roster.close()
+        line.say(Hello.of(1, config_hash(two_machines.canonical()), greeting, roster.leader.key))
+        assert line.heard(5) is None, "neither let in nor refused"
+    assert roster.missing == [1]
 
 
 def test_a_roll_that_is_closed_leaves_its_port(roster: Roster) -> None:
