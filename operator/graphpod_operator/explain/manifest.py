@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -19,6 +20,13 @@ from graphpod_operator.schema.validation_errors import field_path, mistakes, sho
 
 LISTS = ("List", f"{KIND}List")
 DEFAULT_NAMESPACE = "default"
+FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
+METADATA = (
+    *("name", "namespace", "labels", "annotations", "generateName", "finalizers", "ownerReferences", "uid"),
+    *("resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
+    *("managedFields", "selfLink"),
+)
+"""The fields that the API server knows at the top, and of metadata."""
 FROM_CLUSTER = f"kubectl get {SHORT_NAME} NAME -o yaml | graphpod explain -f -"
 
 
@@ -128,6 +136,7 @@ class _Service:
         for path, line in self._document.repeated:
             if path[: len(self._path)] == self._path:
                 self._wrong(path[len(self._path) :], f"repeats the key of line {line}; remove one of them")
+        self._known_fields((), raw, FIELDS)
         if raw.get("apiVersion") != API_VERSION:
             self._wrong(("apiVersion",), f"expected {API_VERSION}, found {shown(raw.get('apiVersion'))}")
         name, namespace = self._names()
@@ -136,11 +145,20 @@ class _Service:
             return []
         return [Manifest(self._source, name, namespace, spec, raw)]
 
+    def _known_fields(self, place: Path, found: Mapping[Any, Any], fields: tuple[str, ...]) -> None:
+        """The API server prunes all others, and `kubectl apply` refuses them."""
+        for name in found:
+            if name not in fields:
+                near = get_close_matches(str(name), fields, 1)
+                step = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(fields)}"
+                self._wrong((*place, name), f"no such field; {step}")
+
     def _names(self) -> tuple[str, str]:
         raw, metadata = self._raw, self._raw.get("metadata")
         if not isinstance(metadata, dict):
             self._wrong(("metadata",), f"expected an object with a name, found {shown(metadata)}")
             return "", ""
+        self._known_fields(("metadata",), metadata, METADATA)
         name, namespace = metadata.get("name"), metadata.get("namespace", DEFAULT_NAMESPACE)
         if not isinstance(name, str):
             what = "required" if name is None else f"expected text, found {shown(name)}"

@@ -144,6 +144,13 @@ def test_what_is_read_does_not_grow_by_its_aliases() -> None:
         (PLAIN + "  replicas: 1\n  replicas: 2\n", "FILE:9: spec.replicas: repeats the key of line 8; remove o"),
         (PLAIN.replace("uri: pvc://weights/model", "{}"), "FILE:6: spec.model.uri: required"),
         (NO_SPEC, "FILE:1: spec.model: required"),
+        (PLAIN + "spek: {}\n", "FILE:8: spek: no such field; did you mean spec?"),
+        (PLAIN + "replicas: 2\n", "FILE:8: replicas: no such field; expected one of apiVersion, kind, metadata, spec, st"),
+        (PLAIN + "data:\n", "FILE:8: data: no such field; "),
+        (
+            PLAIN.replace("name: demo", "name: demo\n  annotation: {}"),
+            "FILE:5: metadata.annotation: no such field; did you mean annotations?",
+        ),
         (NO_SPEC + "spec: []\n", "FILE:5: spec: expected an object, found []"),
         (PLAIN + "  graph:\n    prefill: Auto\n    decode: Piecewise\n", "FILE:10: spec.graph.decode: must be one of"),
         (PLAIN + "  graph:\n    compile: Fast\n", "FILE:9: spec.graph.compile: must be one of Auto, None, Inductor, "),
