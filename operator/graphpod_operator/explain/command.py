@@ -188,7 +188,7 @@ def _model(path: Path, head: SpeculativeMethod | None = None) -> ModelFacts:
     """The model, or the draft `head` of this form, that a config.json describes."""
     try:
         config = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: {error}") from error
     except RecursionError as error:
         raise InputError(f"{path}: nested too deeply for a model's config.json") from error

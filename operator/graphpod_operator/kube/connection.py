@@ -278,11 +278,11 @@ def _as_status(body: Raw) -> _Status:
 
 def server_error(status: int, what: str, body: Raw) -> ApiError:
     """What a Status comes to that answers `what`."""
-    told = _as_status(body)
-    message, details = told.message[:SAID], told.details or _Details()
+    answer = _as_status(body)
+    message, details = answer.message[:SAID], answer.details or _Details()
     said = f"{message} ({status} to {what})"  # a condition has room for the beginning only
     if status == 409:
-        return (AlreadyExists if told.reason == "AlreadyExists" else Conflict)(status, said)
+        return (AlreadyExists if answer.reason == "AlreadyExists" else Conflict)(status, said)
     if status == 410:
         return Expired(status, said)
     ends = any(cause.reason == _ENDING for cause in details.causes or ())

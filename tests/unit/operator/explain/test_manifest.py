@@ -145,7 +145,7 @@ def test_what_is_read_does_not_grow_by_its_aliases() -> None:
         (PLAIN.replace("uri: pvc://weights/model", "{}"), "FILE:6: spec.model.uri: required"),
         (NO_SPEC, "FILE:1: spec.model: required"),
         (PLAIN + "spek: {}\n", "FILE:8: spek: no such field; did you mean spec?"),
-        (PLAIN + "replicas: 2\n", "FILE:8: replicas: no such field; expected one of apiVersion, kind, metadata, spec, st"),
+        (PLAIN + "replicas: 2\n", "FILE:8: replicas: no such field; expected one of apiVersion, kind, metad"),
         (PLAIN + "data:\n", "FILE:8: data: no such field; "),
         (
             PLAIN.replace("name: demo", "name: demo\n  annotation: {}"),
