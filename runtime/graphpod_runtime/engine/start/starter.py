@@ -38,6 +38,7 @@ from graphpod_policy.model.stages import stage_layers
 from graphpod_policy.resolution.resolve import chunk_there
 from graphpod_policy.start.can_start import context_too_long, policy_refused
 from graphpod_policy.start.footprint import largest_sizes
+from graphpod_policy.start.stage_limits import stage_limits
 from graphpod_runtime.base.errors import CompileFailed, DeviceFailed
 from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.cache.cells import quantises
@@ -174,7 +175,8 @@ class Starter:
         place = place_of(asked.features.device, self._ranks, asked.features.ranks_of_node)
         compiles = self._plan.compile is not CompileMode.Nothing
         steps = during_load.steps_of(asked, place, model_there, self._ranks, compiles)
-        with self._stage(StartStage.Load), during_load.done_during(steps, place.device):
+        limit = stage_limits(self._plan)[State.Loading]
+        with self._stage(StartStage.Load), during_load.done_during(steps, place.device, limit, self._alive):
             sleeping = Sleeping(asked, place, self._read_model, self._alive)
             model = sleeping.model
             self._warn(self._unscaled(model))

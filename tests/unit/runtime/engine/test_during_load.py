@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphpod_policy import Policy
+from graphpod_policy import ExitCode, Policy
+from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.distributed.agreement import ALONE
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start import starter
@@ -92,6 +93,61 @@ def test_a_start_that_fails_begins_no_other_step() -> None:
         load()
     assert not done
     assert not _alive()
+
+
+def test_a_step_that_hangs_ends_the_start_by_its_name_within_the_limit_of_the_stage() -> None:
+    go, before, beats = threading.Event(), sys.getswitchinterval(), list[float]()
+    steps = [("products", lambda: None), ("attention", lambda: go.wait(60))]
+    try:
+        with (
+            pytest.raises(StartFailure, match='step "attention" has not ended 0 s after') as failed,
+            done_during(steps, CPU, 0.05, lambda: beats.append(1.0)),
+        ):
+            pass
+    finally:
+        go.set()
+    assert failed.value.code is ExitCode.Stuck
+    assert beats, "who watches the start hears that it waits"
+    assert sys.getswitchinterval() == pytest.approx(before)
+
+
+def test_a_load_that_fails_is_the_cause_even_where_a_step_hangs(caplog: pytest.LogCaptureFixture) -> None:
+    go, begun = threading.Event(), threading.Event()
+    try:
+        with (
+            pytest.raises(ValueError, match="do not fit"),
+            done_during([("attention", lambda: (begun.set(), go.wait(60)))], CPU, 0.05),
+        ):
+            begun.wait(10)
+            raise ValueError("the weights do not fit")
+    finally:
+        go.set()
+    assert 'step "attention" has not ended' in caplog.text
+
+
+def test_a_thread_that_cannot_be_started_leaves_the_switch_interval_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    before = sys.getswitchinterval()
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    with pytest.raises(RuntimeError, match="new thread"), done_during([("first", lambda: None)], CPU):
+        pass
+    assert sys.getswitchinterval() == pytest.approx(before)
+
+
+def test_a_start_gives_a_step_the_time_of_its_stage(
+    started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+    monkeypatch.setattr(during_load, "steps_of", lambda *_: [("compiler", lambda: go.wait(60))])
+    monkeypatch.setattr(starter, "stage_limits", lambda plan: {"Loading": 0.05})
+    try:
+        with pytest.raises(StartFailure, match='step "compiler" has not ended') as failed:
+            started()
+    finally:
+        go.set()
+    assert failed.value.code is ExitCode.Stuck
 
 
 def test_a_cpu_has_no_steps(llama_folder: Path) -> None:

@@ -4,7 +4,7 @@ A thread imports what compiles, has libraries make their handles, and runs kerne
 rows: those that earlier starts compiled are loaded then. The main thread waits for a disk or the device meanwhile.
 Nothing is kept but what is loaded, in the process and on the device: so a step that fails costs the time that it would
 have saved. It is logged, and the start does the same again where it needs it. The thread has ended when the weights are
-there: no capture, no compilation and no reading of memory finds it at work.
+there: no capture, no compilation and no reading of memory finds it at work. A step that hangs ends the start.
 """
 
 import logging
@@ -17,7 +17,10 @@ from pathlib import Path
 
 import torch
 
-from graphpod_policy import EngineConfig, ModelFacts, Phase, Quantization
+from graphpod_policy import EngineConfig, ExitCode, ModelFacts, Phase, Quantization
+from graphpod_policy.start.stage_limits import FLOOR_SECONDS
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import ModelShape, dtype_of
 from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.cache.pages import SCRATCH_PAGE
@@ -62,29 +65,46 @@ def steps_of(config: EngineConfig, place: Place, model: ModelFacts | None, ranks
 
 
 @contextmanager
-def done_during(steps: Sequence[Step], device: torch.device) -> Iterator[None]:
+def done_during(
+    steps: Sequence[Step], device: torch.device, limit: float = FLOOR_SECONDS, waits: OnProgress = ignore_progress
+) -> Iterator[None]:
     """Within, a thread does `steps`, one after the other. It has ended when the block ends; if that raises, it does not
-    begin another."""
+    begin another. StartFailure if it works for more than `limit` seconds after the block; `waits` hears of each second
+    of that time.
+    """
     if not steps:
         yield
         return
     during = _During(steps, device)
     thread = threading.Thread(target=during.run, name="during-load", daemon=True)
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH)
-    thread.start()
     try:
-        yield
-    except BaseException:
-        during.ends.set()
-        raise
-    finally:
+        sys.setswitchinterval(SWITCH)
+        thread.start()
+        try:
+            yield
+        except BaseException:
+            during.ends.set()
+            if not _ended(thread, limit, waits):
+                logger.warning("during the load: %s", during.hangs(limit))
+            raise
         began = time.perf_counter()
-        thread.join()
-        sys.setswitchinterval(interval)
-        waited = time.perf_counter() - began
+        if not _ended(thread, limit, waits):
+            during.ends.set()
+            raise StartFailure(ExitCode.Stuck, f"the start waits for its thread during-load: {during.hangs(limit)}")
         took = ", ".join(f"{name} {seconds:.2f}" for name, seconds in during.seconds.items())
-        logger.info("during the load: %s s; waited %.2f s more for it", took, waited)
+        logger.info("during the load: %s s; waited %.2f s more for it", took, time.perf_counter() - began)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def _ended(thread: threading.Thread, limit: float, waits: OnProgress) -> bool:
+    """Whether `thread` ends within `limit` seconds."""
+    until = time.monotonic() + limit
+    while thread.is_alive() and (left := until - time.monotonic()) > 0:
+        thread.join(min(left, 1.0))
+        waits()
+    return not thread.is_alive()
 
 
 class _During:
@@ -94,6 +114,11 @@ class _During:
         self._steps, self._device = steps, device
         self.ends = threading.Event()
         self.seconds: dict[str, float] = {}
+        self._doing = ""
+
+    def hangs(self, seconds: float) -> str:
+        """What it does for more than `seconds` after the load."""
+        return f'its step "{self._doing}" has not ended {seconds:.0f} s after the weights were there'
 
     def run(self) -> None:
         """All of them, unless it is to end. A thread has modes and a current device of its own."""
@@ -103,7 +128,7 @@ class _During:
             for name, step in self._steps:
                 if self.ends.is_set():
                     return
-                began = time.perf_counter()
+                self._doing, began = name, time.perf_counter()
                 try:
                     step()
                 except Exception:
