@@ -9,6 +9,8 @@ import socket
 import time
 
 LENGTH_BYTES = 4
+MOST_BYTES = 1 << 30
+"""Of a frame, far more than any has: what says that it is longer is no frame, and its bytes would be waited for."""
 PIECE = 1 << 16
 """Bytes that are read at once."""
 
@@ -52,13 +54,17 @@ class Line:
             self._out.clear()
 
     def take(self, most: int) -> list[bytes]:
-        """Frames that have come, without waiting; so many at most. Fewer than `most`: there are no others."""
+        """Frames that have come, without waiting; so many at most. Fewer than `most`: there are no others. ValueError
+        for what is no frame.
+        """
         frames: list[bytes] = []
         while len(frames) < most:
             end = LENGTH_BYTES + int.from_bytes(self._in[:LENGTH_BYTES], "little")
             if len(self._in) >= max(end, LENGTH_BYTES):
                 frames.append(bytes(memoryview(self._in)[LENGTH_BYTES:end]))
                 del self._in[:end]
+            elif end > MOST_BYTES:
+                raise ValueError(f"a frame of {end} bytes, more than {MOST_BYTES}: the other end sends no frames")
             elif not self._read():
                 break
         return frames

@@ -69,18 +69,18 @@ class EngineClient(OpenRequests):
         try:
             # Unread frames would leave every request waiting for ever.
             ends: list[asyncio.Future[Any]] = [exited, self._frames.failed, beats.failed]
-            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            code = done.pop().result()
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             # What an engine has sent is here, even if it has gone.
             self._frames.read_all()
             beats.read_all()
+            unread = self._frames.error or beats.error
         finally:
             exited.cancel()
             self._frames.close()
             beats.close()
             self.kill()
-            await self._process.wait()
-        ending = self._ending(code)
+            code = await self._process.wait()
+        ending = self._ending(code, unread)
         self.fail_all(ending.line)
         return ending
 
@@ -128,9 +128,15 @@ class EngineClient(OpenRequests):
             case _:
                 self._on_event(event)
 
-    def _ending(self, code: int) -> Ending:
+    def _ending(self, code: int, unread: BaseException | None) -> Ending:
+        """`unread`: what a message was that could not be read; the exit code is ours then."""
+        if unread is not None:
+            log.error("a message of the engine process %d cannot be read", self.pid, exc_info=unread)
         if self._fatal is not None:
             return Ending(ExitCode(self._fatal.code), self._fatal.message, self._fatal.crashed)
+        if unread is not None:
+            what = f"a message of the engine process {self.pid} cannot be read: {type(unread).__name__}: {unread}"
+            return Ending(ExitCode.EngineDied, f"{what}; its traceback is in the log above")
         if code == ExitCode.Drained and self._drained:
             return Ending(ExitCode.Drained, "the engine has drained")
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -19,9 +19,14 @@ class FrameReceiver:
         self._loop = asyncio.get_running_loop()
         self._going_on: asyncio.Handle | None = None
         self.failed: asyncio.Future[None] = self._loop.create_future()
-        """Has the exception of `read`; nothing is read after it."""
+        """Has the exception of `read`, or of a socket that gives no frames; nothing is read after it."""
         self._watched = end.fileno()
         self._loop.add_reader(self._watched, self._drain)
+
+    @property
+    def error(self) -> BaseException | None:
+        """That of `failed`, if there is one."""
+        return self.failed.exception() if self.failed.done() and not self.failed.cancelled() else None
 
     def sent(self) -> None:
         """Something was sent: the engine may have been found by that, and part of the frame may be left."""
@@ -71,8 +76,8 @@ class FrameReceiver:
         """Reads AT_ONCE frames, or all that have come; whether more may be there."""
         if (line := self._end.line) is None:
             return False
-        frames = line.take(AT_ONCE)
         try:
+            frames = line.take(AT_ONCE)
             for frame in frames:
                 self._read(frame)
         except Exception as error:  # noqa: BLE001  whoever waits for `failed` raises it

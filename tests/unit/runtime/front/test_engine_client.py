@@ -7,7 +7,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from graphpod_policy import ExitCode
@@ -69,16 +68,58 @@ def test_a_request_that_cannot_be_sent_leaves_none_of_its_group_open() -> None:
     assert asyncio.run(submit()) == 0
 
 
-def test_a_frame_that_cannot_be_read_ends_the_run_with_its_error(tmp_path: Path) -> None:
-    async def run() -> None:
-        client = EngineClient(lambda event: None, (sys.executable, "-c", BABBLE))
-        try:
-            await asyncio.wait_for(client.run(tmp_path), 60)
-        finally:
-            client.close()
+async def ending_of(client: EngineClient, tmp_path: Path) -> tuple[Ending, dict[int, Arrived]]:
+    """How its run ends, and a request that is open until then."""
+    try:
+        run = asyncio.create_task(client.run(tmp_path))
+        with client.submit([partial(Submit, prompt=[1], max_tokens=1)]) as stream:
+            ending = await asyncio.wait_for(run, 60)
+            return ending, await asyncio.wait_for(stream.next(), 10)
+    finally:
+        client.close()
 
-    with pytest.raises(msgspec.DecodeError):
-        asyncio.run(run())
+
+@pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        ('Line(own).send(b"no frame of ours")', "ValidationError: "),
+        ('own.sendall(b"HTTP/1.1 400 Bad Request")', "ValueError: a frame of 1347703884 bytes"),
+    ],
+)
+def test_what_is_no_message_ends_the_run_and_its_requests_with_the_cause(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, sent: str, words: str, stays: bool
+) -> None:
+    """Also if it is the last that an engine sends, which is read when the process has gone."""
+    code = BABBLE.replace('Line(own).send(b"no frame of ours")', sent)
+    code = code if stays else code.replace("sys.stdin.read()", "")
+
+    async def run() -> tuple[Ending, dict[int, Arrived]]:
+        return await ending_of(EngineClient(lambda event: None, (sys.executable, "-c", code)), tmp_path)
+
+    ending, arrived = asyncio.run(run())
+    assert (ending.code, ending.crashed) == (ExitCode.EngineDied, False)
+    assert re.match(rf"a message of the engine process \d+ cannot be read: {words}", ending.message)
+    assert arrived == {0: Arrived(finished=Finished("r0", FinishReason.Error, ending.line))}
+    [record] = [one for one in caplog.records if "cannot be read" in one.getMessage()]
+    assert record.exc_info is not None, "the traceback is in the log"
+
+
+def test_an_event_that_the_front_cannot_take_is_no_silence_when_the_engine_has_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The failure falls into the reading after the exit: the words of the engine come later and are not there."""
+
+    def takes_none(event: object) -> None:
+        raise KeyError("phases")
+
+    async def run() -> Ending:
+        return (await ending_of(EngineClient(takes_none, (sys.executable, "-c", LAST_WORDS)), tmp_path))[0]
+
+    ending = asyncio.run(run())
+    assert ending.code is ExitCode.EngineDied
+    assert "cannot be read: KeyError: 'phases'" in ending.message
+    assert "Traceback" in caplog.text
 
 
 def test_the_last_words_of_an_engine_are_heard_however_much_came_before_them(tmp_path: Path) -> None:
