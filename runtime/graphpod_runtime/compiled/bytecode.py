@@ -42,8 +42,10 @@ def keep_bytecode(library: str = "torch", environment: MutableMapping[str, str] 
         if not _only_ours_above(above):
             return
         folder = above / _key(found.origin)
-        for place in (above, folder):
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        above.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _ours(above) and os.path.lexists(folder) and not _is_folder(folder):
+            _remove(folder)
+        folder.mkdir(mode=0o700, exist_ok=True)
         if _ours(above) and _ours(folder) and shutil.disk_usage(folder).free >= ROOM:
             sys.pycache_prefix, sys.dont_write_bytecode = str(folder), False
             environment["PYTHONPYCACHEPREFIX"] = str(folder)
@@ -70,11 +72,24 @@ def _prune(above: Path) -> None:
     """Removes what is in the folder besides the installations that started last. A process that still imports from one
     compiles again what it misses."""
     found = sorted(above.iterdir(), key=lambda path: path.lstat().st_mtime_ns, reverse=True)
-    kept = [path for path in found if _KEY.fullmatch(path.name)][:MOST_KEPT]
+    kept = [path for path in found if _KEY.fullmatch(path.name) and _is_folder(path)][:MOST_KEPT]
     for path in found:
-        if path not in kept:
-            shutil.rmtree(path, ignore_errors=True)
-            logger.info("removed %s: bytecode of an installation that has not started lately", path)
+        if path not in kept and _remove(path):
+            logger.info("removed %s: no bytecode of an installation that started lately", path)
+
+
+def _is_folder(path: Path) -> bool:
+    """Not a file, nor a link to a folder."""
+    return stat.S_ISDIR(path.lstat().st_mode)
+
+
+def _remove(path: Path) -> bool:
+    """Whether `path` has gone: a folder with all that is in it, a file, or a link without what it leads to."""
+    if _is_folder(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink()
+    return not os.path.lexists(path)
 
 
 def forget_bytecode(error: BaseException) -> None:

@@ -1,6 +1,7 @@
 """Bytecode of libraries that were installed without."""
 
 import importlib.util
+import logging
 import os
 import resource
 import shutil
@@ -173,6 +174,33 @@ def test_an_installation_has_a_folder_of_its_own_and_those_that_started_last_are
     monkeypatch.setattr(sys, "pycache_prefix", None)
     _asked(tmp_path)
     assert not (above / "usr").exists()
+
+
+def test_files_and_links_where_folders_belong_go_and_take_the_place_of_no_installation(
+    library: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    above, elsewhere = tmp_path / "caches" / FOLDER, tmp_path / "elsewhere"
+    _asked(tmp_path)
+    (folder,) = above.iterdir()
+    folder.rmdir()
+    folder.write_bytes(b"a file by the name of the installation's folder")
+    elsewhere.mkdir()
+    for number in range(MOST_KEPT):
+        (above / f"{number:016x}").write_bytes(b"")
+    (above / "core.1234").write_bytes(b"")
+    (above / f"{MOST_KEPT:016x}").symlink_to(elsewhere)
+    caplog.set_level(logging.INFO)
+
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    _asked(tmp_path)
+
+    assert sys.pycache_prefix == str(folder)
+    assert list(above.iterdir()) == [folder]
+    assert elsewhere.is_dir()
+    assert caplog.text.count("removed ") == MOST_KEPT + 2
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    _asked(tmp_path)
+    assert caplog.text.count("removed ") == MOST_KEPT + 2, "what has gone is not removed again"
 
 
 def test_without_a_place_python_compiles_as_before(library: Path, tmp_path: Path) -> None:
