@@ -20,7 +20,6 @@ from graphpod_runtime.engine.schedule.yielded import NOTHING_LEFT
 from graphpod_runtime.engine.serving_metrics import ServingMetrics
 from graphpod_runtime.engine.sleep.slumber import Sleeper, Slumber
 from graphpod_runtime.grammar.matcher import AnswerGrammar
-from graphpod_runtime.wire.bounds import outside
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import (
     Abort,
@@ -191,7 +190,7 @@ class Loop:
     def _obey(self, command: Command) -> list[Event]:
         match command:
             case Submit():
-                if (message := outside(command.prompt, self._runner.vocabulary) or self._slumber.awaken()) is not None:
+                if (message := self._slumber.awaken()) is not None:
                     return [Finished(command.id, FinishReason.Error, message)]
                 if command.grammar is None and command.reasoning is None:
                     return self._submit(command, None, time.monotonic())
