@@ -13,10 +13,10 @@ from graphpod_policy import Device
 from truth import accuracy, models
 from truth.accuracy import Likelihood
 from truth.axes import variants
-from truth.cell import Cell, Outcome
+from truth.cell import Cell, Key, Outcome
 from truth.choice import sample, with_drawn_faults
 from truth.jobs import run as in_processes
-from truth.kept_cells import incomplete, keep, kept
+from truth.kept_cells import fingerprint, incomplete, keep, kept
 from truth.matrix import Matrix, Tell, run
 from truth.report.page import PAGE, page
 from truth.report.result import Result, provenance
@@ -38,13 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     file = options.json and incomplete(options.json)
     if file is not None and options.again:
         file.unlink(missing_ok=True)
-    done = {} if file is None else kept(file, matrix)
-    if done:
-        print(f"{len(done)} cells are in {file}; --again runs them again")
+    code = fingerprint()
+    done = {} if file is None else _kept(file, matrix, code)
 
     def follow(count: int, of: int, cell: Cell) -> None:
         if file is not None:
-            keep(file, cell)
+            keep(file, cell, code)
         _tell(count, of, cell, began)
 
     with ProcessPoolExecutor(1, get_context("spawn")) as aside:
@@ -99,6 +98,18 @@ def _matrix(options: argparse.Namespace) -> Matrix:
         matrix, coverage = with_drawn_faults(matrix, whole=options.all)
         print(coverage)
     return matrix if options.sample is None else sample(matrix, options.sample)
+
+
+def _kept(file: Path, matrix: Matrix, code: str) -> dict[Key, Cell]:
+    """The cells of the run before this one that count, with words on the others."""
+    found = kept(file, matrix, code)
+    if found.cells:
+        print(f"{len(found.cells)} cells are in {file}, of this code ({code}); --again runs them again")
+    if found.other_code:
+        print(f"{found.other_code} cells of {file} ran other code than this ({code}): they are dropped and run again")
+    if found.unreadable:
+        print(f"{found.unreadable} lines of {file} cannot be read, as a kill leaves the last one: they are dropped")
+    return found.cells
 
 
 def _run(matrix: Matrix, jobs: int, until: float, tell: Tell) -> list[Cell]:
@@ -168,6 +179,12 @@ def _count(word: str) -> int:
     return count
 
 
+def _minutes(word: str) -> float:
+    if not 0 < (minutes := float(word)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{word} is no time to run in; give more than 0, or leave it out for no limit")
+    return minutes
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m truth", description=__doc__)
     parser.add_argument("--device", type=Device, choices=list(Device), default=Device.Cpu)
@@ -186,7 +203,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--sample", type=_count, metavar="N", help="about so many cells, drawn by a fixed seed")
     parser.add_argument(
-        "--minutes", type=float, metavar="M", help="ends then, writes what it has, and counts the cells not reached"
+        "--minutes", type=_minutes, metavar="M", help="ends then, writes what it has, and counts the cells not reached"
     )
     parser.add_argument("--again", action="store_true", help="also cells that a run that was ended has left")
     parser.add_argument("--all", action="store_true", help="over ranks: each kind of fault in each row, not drawn ones")

@@ -25,7 +25,8 @@ how layers are compiled.
   compiled code rounds less often than eager, and may differ by what a unit or two in the last place of every weight
   do).
 - `Rule`: refused by that rule of [the table](rules.md). A gate's name says that these passes ran eagerly and were
-  counted so; their tokens were compared all the same. `FeatureNotBuilt`: this version has no such thing.
+  counted so; their tokens were compared all the same. `FeatureNotBuilt`: this version has no
+  such thing, with the field that asks for it.
 - **✗**: wrong. `make truth` then ends with 1.
 - –: not run.
 
@@ -100,8 +101,8 @@ def _shown(cell: Cell | None) -> str:
 
 
 def _rule(because: str) -> str:
-    """A rule's id, without the field it names."""
-    return ", ".join(f"`{word.split(' (')[0]}`" for word in because.split(", "))
+    """Rules' ids, each with the field it names: what stands against two fields is not one thing."""
+    return ", ".join(f"`{word}`" for word in because.split(", "))
 
 
 def _accuracy(result: Result) -> list[str]:
