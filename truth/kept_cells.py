@@ -60,9 +60,9 @@ def kept(file: Path, matrix: Matrix, code: str) -> Kept:
         else:
             other_code += 1
     if same != lines:
-        beside = file.with_suffix(".new")
-        beside.write_bytes(b"".join(same))
-        beside.replace(file)
+        rewritten = file.with_suffix(".new")
+        rewritten.write_bytes(b"".join(same))
+        rewritten.replace(file)
     asked = matrix.scenes()
     taken = {
         cell.key: cell

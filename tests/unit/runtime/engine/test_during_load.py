@@ -113,13 +113,15 @@ def test_a_step_that_hangs_ends_the_start_by_its_name_within_the_limit_of_the_st
 
 def test_a_load_that_fails_is_the_cause_even_where_a_step_hangs(caplog: pytest.LogCaptureFixture) -> None:
     go, begun = threading.Event(), threading.Event()
-    try:
-        with (
-            pytest.raises(ValueError, match="do not fit"),
-            done_during([("attention", lambda: (begun.set(), go.wait(60)))], CPU, 0.05),
-        ):
+
+    def load() -> None:
+        with done_during([("attention", lambda: (begun.set(), go.wait(60)))], CPU, 0.05):
             begun.wait(10)
             raise ValueError("the weights do not fit")
+
+    try:
+        with pytest.raises(ValueError, match="do not fit"):
+            load()
     finally:
         go.set()
     assert 'step "attention" has not ended' in caplog.text
