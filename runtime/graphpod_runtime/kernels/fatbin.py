@@ -38,7 +38,7 @@ def architectures_of(library: Path) -> tuple[Architecture, ...]:
     try:
         with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             units = [set(unit) for unit in _units(content, *_section(content))]
-    except (struct.error, ValueError) as error:
+    except (struct.error, ValueError, IndexError, OverflowError) as error:
         raise UnreadableLibrary(f"{library}: no GPU code can be read: {error}") from error
     # Every unit may be called, so a GPU must run a part of each.
     return tuple(sorted(set.intersection(*units))) if units else ()
@@ -64,7 +64,7 @@ def _units(content: mmap.mmap, at: int, end: int) -> Iterator[Iterator[Architect
     while at < end:
         magic, _, header, length = CONTAINER.unpack_from(content, at)
         stop = at + header + length
-        if magic != MAGIC or stop > end:
+        if magic != MAGIC or not header or stop > end:
             raise ValueError(f"no container of GPU code begins at {at:#x}")
         yield _images(content, at + header, stop)
         at = -(-stop // 8) * 8

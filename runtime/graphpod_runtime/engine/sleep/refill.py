@@ -195,7 +195,7 @@ def _word(dtype: torch.dtype | None) -> str:
 def _of_the_model(folder: Path) -> Any:
     try:
         said = json.loads((folder / CONFIG).read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelInvalid(f"{folder / CONFIG}: {error}; copy the model again") from error
     if isinstance(said, dict):
         return {name: value for name, value in said.items() if name not in NOT_OF_THE_MODEL}

@@ -10,6 +10,8 @@ from tests.unit.runtime.kernels.library import RECORDED, library, unit
 
 TURING, AMPERE, ADA, HOPPER = (Architecture(capability) for capability in ((7, 5), (8, 0), (8, 9), (9, 0)))
 PTX = Architecture((8, 0), ptx=True)
+ELSEWHERE = library(unit(AMPERE))
+"""A library whose header is to lead somewhere else."""
 
 
 def read(folder: Path, content: bytes) -> tuple[Architecture, ...]:
@@ -41,8 +43,21 @@ def test_a_library_without_gpu_code_has_none(tmp_path: Path) -> None:
         library(unit(AMPERE))[:200],
         library(unit(AMPERE)[:16] + b"\x09" + unit(AMPERE)[17:]),
         library(unit(AMPERE)[:-60]),
+        library(unit(AMPERE)[:6] + bytes(10)),
+        ELSEWHERE[:40] + b"\xff" * 8 + ELSEWHERE[48:],
+        ELSEWHERE[:62] + b"\xff" * 2 + ELSEWHERE[64:],
     ],
-    ids=["empty", "text", "no container", "cut off", "unknown kind", "too short"],
+    ids=[
+        "empty",
+        "text",
+        "no container",
+        "cut off",
+        "unknown kind",
+        "too short",
+        "no length",
+        "sections far away",
+        "no names",
+    ],
 )
 def test_a_file_that_cannot_be_understood_is_named(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(UnreadableLibrary, match=r"kernels\.so: no GPU code can be read: "):
