@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from graphpod_operator.api.names import STORED_PREFIX
-from graphpod_operator.cache import shape
+from graphpod_operator.cache import shape, written_text
 from graphpod_operator.cache.child import Child
 from graphpod_operator.kube.cluster import Raw
 from graphpod_operator.kube.field_ownership import claims
@@ -37,10 +37,7 @@ class Stored(msgspec.Struct, frozen=True):
     @classmethod
     def read(cls, text: str) -> Stored | None:
         """What an annotation says; None of a text that the operator did not write."""
-        try:
-            return msgspec.json.decode(text, type=cls)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return None
+        return written_text.read(text, cls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import msgspec
 
+from graphpod_operator.cache import written_text
+
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 Word = Annotated[str, msgspec.Meta(max_length=64)]
@@ -31,7 +33,4 @@ class FetchReport(msgspec.Struct, frozen=True, rename="camel"):
     @classmethod
     def read(cls, text: bytes | str) -> FetchReport | None:
         """The report in a text, or None."""
-        try:
-            return msgspec.json.decode(text, type=cls)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return None
+        return written_text.read(text, cls)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
-
 from graphpod_operator.api.names import (
     CLAIM_ANNOTATION,
     CLAIM_UID_ANNOTATION,
@@ -16,7 +14,7 @@ from graphpod_operator.api.names import (
     SECRETS_ANNOTATION,
 )
 from graphpod_operator.api.status import MESSAGE_MAX
-from graphpod_operator.cache import shape
+from graphpod_operator.cache import shape, written_text
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.cluster import Raw
 
@@ -96,7 +94,4 @@ def _mounted(raw: Raw) -> str:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    try:
-        return msgspec.json.decode(text, type=tuple[str, ...])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return ()
+    return written_text.read(text, tuple[str, ...]) or ()
