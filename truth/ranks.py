@@ -5,14 +5,17 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from graphpod_policy import EngineConfig, GraphRequest, ModelConfig, ModelFacts, resolve
 from graphpod_policy.features import Features
+from graphpod_policy.model.architectures import ARCHITECTURES, Architecture
 from graphpod_policy.start.parallelism import indivisible, not_by_ranks
 from graphpod_runtime.base.shapes import HOST
+from graphpod_runtime.models.attention.latent_targets import KeysAndValues
 from graphpod_runtime.models.decoder import Decoder
 from graphpod_runtime.models.decoder_targets import decoder_targets
-from graphpod_runtime.models.tensor_destination import Target
+from graphpod_runtime.models.tensor_destination import Destination, Divided, Ordered, Stacked, Target
 from truth import models
 from truth.models import Subject
 
@@ -47,6 +50,35 @@ def write_checkpoint(folder: Path) -> None:
     assert isinstance(model, Decoder), "no other model has ranks"
     written = {}
     for name, target in decoder_targets(model).items():
-        assert isinstance(target, Target), "what is in another order in a checkpoint has no ranks"
-        written[name] = (target.view - target.plus).contiguous()
+        written[_stored_name(ARCHITECTURES[model.shape.architecture], name)] = _stored(target).contiguous()
     save_file(written, folder / "model.safetensors")
+
+
+def _stored_name(architecture: Architecture, own: str) -> str:
+    """What a checkpoint calls the decoder's tensor `own`."""
+    if architecture.tensor(own) == own:
+        return own
+    name = own
+    for stored, ours in reversed(architecture.renamed.items()):
+        name = name.replace(f".{ours}.", f".{stored}.")
+    assert architecture.tensor(name) == own, f"{name} is not read as {own}"
+    return name
+
+
+def _stored(target: Destination) -> Tensor:
+    """The tensor of a checkpoint that `target`, of a whole model, was filled by."""
+    match target:
+        case Target():
+            return target.view - target.plus
+        case Divided():
+            return _stored(target.into)
+        case Stacked():
+            return torch.cat([_stored(part) for part in target.parts])
+        case Ordered():
+            ordered = _stored(target.into)
+            found = torch.empty_like(ordered)
+            found[(..., target.order) if target.last else target.order] = ordered
+            return found
+        case KeysAndValues():
+            return torch.cat((target.keys, target.values), dim=1).flatten(0, 1)
+    raise AssertionError(f"nothing writes what {type(target).__name__} reads")

@@ -123,12 +123,6 @@ class Architecture:
         """Whether the rows of a matrix stand in another order, or in another matrix, than in the checkpoint."""
         return self.interleaved or bool(self.fused) or not self.gated
 
-    @property
-    def divides(self) -> bool:
-        """Whether a rank's part of each matrix and norm is one piece of the checkpoint's."""
-        plain = not (self.interleaved or self.partial or self.fused or self.latent)
-        return plain and self.qk_norm is not HeadNorm.Own
-
     def tensor(self, name: str) -> str | None:
         """The decoder's name of the checkpoint's tensor `name`; None for one of a part that is left out."""
         if self.aside and name.startswith(self.aside):

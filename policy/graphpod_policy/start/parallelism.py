@@ -6,7 +6,6 @@ from graphpod_policy.config import EngineConfig
 from graphpod_policy.enums import Device, ModelPath
 from graphpod_policy.exit_codes import ExitCode
 from graphpod_policy.facts import ModelFacts
-from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_policy.model.fp8_scheme import BLOCK, PARTS
 from graphpod_policy.node import NodeFacts, processes_bytes
 from graphpod_policy.start.footprint import stream_bytes
@@ -115,7 +114,6 @@ def _parts_of_head(head: ModelFacts | None, tensor: int) -> Iterator[str]:
 def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
     """What several ranks do not have yet."""
     features = config.features
-    row = None if model is None else ARCHITECTURES.get(model.architecture)
     if features.ranks == features.expert == 1:
         return
     each = ("tensor", features.tensor), ("pipeline", features.pipeline)
@@ -135,7 +133,6 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
             "a model that transformers computes",
             "serve one of our own families",
         ),
-        (row is not None and row.latent, "spec.model", "attention over latents", "serve another family"),
     ):
         if asked:
             several = " and ".join(f"{name} {count}" for name, count in spread.items())
@@ -152,13 +149,6 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
             "in this version: experts are spread over the ranks that share each layer",
             f"set spec.parallelism.expert: {features.tensor}, or spec.parallelism.tensor: {features.expert} with a "
             "GPU for each rank",
-        )
-    if row is not None and not row.divides and features.tensor > 1:
-        what = "a family whose checkpoints fuse or reorder heads"
-        yield Obstacle.of(
-            ExitCode.FeatureNotBuilt,
-            f"spec.model: {what} with spec.parallelism.tensor {features.tensor} is not built in this version",
-            "serve another family, or set spec.parallelism.tensor: 1",
         )
 
 

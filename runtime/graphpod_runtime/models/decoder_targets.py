@@ -18,7 +18,7 @@ from graphpod_runtime.models.decoder import Decoder, DecoderBody, DecoderLayer
 from graphpod_runtime.models.mlp.experts import Experts
 from graphpod_runtime.models.norm import RowNorm
 from graphpod_runtime.models.parts import Cuts, cuts_of, expert_cuts
-from graphpod_runtime.models.tensor_destination import WHOLE, Cut, Destination, Ordered, Target
+from graphpod_runtime.models.tensor_destination import WHOLE, Cut, Destination, Divided, Ordered, Stacked, Target
 from graphpod_runtime.models.weights.linear import Linear
 
 Destinations = dict[str, Destination]
@@ -60,7 +60,7 @@ def layer_targets(layer: DecoderLayer) -> Destinations:
     ):
         targets |= norm_targets(name, norm)
     names = ("q_norm", "k_norm") if layer.shape.latent is None else ("q_a_layernorm", "kv_a_layernorm")
-    of_ranks, cuts = layer.shape.qk_norm is HeadNorm.All, cuts_of(layer.shape)
+    of_ranks, cuts = layer.shape.qk_norm in (HeadNorm.All, HeadNorm.Own), cuts_of(layer.shape)
     for name, norm, cut in zip(names, (layer.norm_q, layer.norm_k), (cuts.rows, cuts.kv_rows), strict=True):
         found = norm_targets(f"self_attn.{name}", norm, cut if of_ranks else WHOLE)
         if layer.shape.latent is None and reordered(layer.shape) and layer.shape.qk_norm is not HeadNorm.All:
@@ -72,25 +72,23 @@ def layer_targets(layer: DecoderLayer) -> Destinations:
 
 def _projections(layer: DecoderLayer) -> Destinations:
     if isinstance(layer.qkv, LatentQkv) and isinstance(layer.out, LatentOut):
-        return dict(latent_targets(layer.qkv, layer.out))
+        return dict(latent_targets(layer.qkv, layer.out, cuts_of(layer.shape)))
     assert isinstance(layer.qkv, Linear)
     assert isinstance(layer.out, Linear)
     shape, targets = layer.shape, Destinations()
     q_rows, kv_rows = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     cuts = cuts_of(shape)
-    parts: tuple[tuple[str, int, int, tuple[int, ...], int, Cut], ...] = (
-        ("self_attn.q_proj", 0, q_rows, (shape.heads,), 0, cuts.rows),
-        ("self_attn.k_proj", q_rows, kv_rows, (shape.kv_heads,), 0, cuts.kv_rows),
-        ("self_attn.v_proj", q_rows + kv_rows, kv_rows, (), kv_rows, cuts.kv_rows),
-    )
-    if "self_attn.qkv_proj" in shape.fused:
-        rotated = (shape.heads, shape.kv_heads)
-        parts = (("self_attn.qkv_proj", 0, q_rows + 2 * kv_rows, rotated, kv_rows, WHOLE),)
-    for name, first, rows, heads, plain, cut in parts:
-        found = linear_targets(name, layer.qkv, first, rows, cut)
+    for name, first, rows, heads, cut in (
+        ("self_attn.q_proj", 0, q_rows, shape.heads, cuts.rows),
+        ("self_attn.k_proj", q_rows, kv_rows, shape.kv_heads, cuts.kv_rows),
+        ("self_attn.v_proj", q_rows + kv_rows, kv_rows, 0, cuts.kv_rows),
+    ):
         if heads and reordered(shape):
-            found = ordered(found, rows_of(shape, sum(heads), plain))
-        targets |= found
+            targets |= ordered(linear_targets(name, layer.qkv, first, rows), rows_of(shape, heads), cut)
+        else:
+            targets |= linear_targets(name, layer.qkv, first, rows, cut)
+    if "self_attn.qkv_proj" in shape.fused:
+        targets = stacked("self_attn.qkv_proj", targets)
     return targets | linear_targets("self_attn.o_proj", layer.out, 0, shape.hidden, cuts.columns)
 
 
@@ -98,12 +96,13 @@ def _mlp(layer: DecoderLayer) -> Destinations:
     shape, mlp, wide, cuts = layer.shape, layer.mlp, layer.shape.intermediate, cuts_of(layer.shape)
     if isinstance(mlp, Experts):
         return _experts(mlp, shape)
-    targets = linear_targets("mlp.down_proj", mlp.down, 0, shape.hidden, cuts.columns)
-    if "mlp.gate_up_proj" in shape.fused:
-        return targets | linear_targets("mlp.gate_up_proj", mlp.gate_up, 0, 2 * wide)
+    targets = Destinations()
     if shape.gated:
         targets |= linear_targets("mlp.gate_proj", mlp.gate_up, 0, wide, cuts.rows)
-    return targets | linear_targets("mlp.up_proj", mlp.gate_up, wide if shape.gated else 0, wide, cuts.rows)
+    targets |= linear_targets("mlp.up_proj", mlp.gate_up, wide if shape.gated else 0, wide, cuts.rows)
+    if "mlp.gate_up_proj" in shape.fused:
+        targets = stacked("mlp.gate_up_proj", targets)
+    return targets | linear_targets("mlp.down_proj", mlp.down, 0, shape.hidden, cuts.columns)
 
 
 def _experts(mlp: Experts, shape: ModelShape) -> Destinations:
@@ -167,13 +166,19 @@ def reordered(shape: ModelShape) -> bool:
     return bool(shape.rotated) or shape.interleaved
 
 
-def rows_of(shape: ModelShape, heads: int, plain: int) -> Tensor:
-    """The order of the rows of a matrix: of `heads` that are rotated, and of `plain` rows behind them that are not."""
-    order, width = torch.tensor(head_order(shape)), shape.head_dim
-    rotated = (order + width * torch.arange(heads)[:, None]).flatten()
-    return torch.cat((rotated, torch.arange(heads * width, heads * width + plain)))
+def rows_of(shape: ModelShape, heads: int) -> Tensor:
+    """The order of the rows of a matrix of `heads` that are rotated."""
+    return (torch.tensor(head_order(shape)) + shape.head_dim * torch.arange(heads)[:, None]).flatten()
 
 
-def ordered(destinations: Mapping[str, Destination], order: Tensor) -> dict[str, Destination]:
-    """`destinations` of a matrix whose rows are in `order`."""
-    return {suffix: Ordered(one, order) for suffix, one in destinations.items()}
+def ordered(destinations: Mapping[str, Destination], order: Tensor, cut: Cut) -> Destinations:
+    """`destinations` of a matrix of which a rank has the part `cut`, whose rows are in `order`."""
+    return {name: Divided(Ordered(one, order), cut) for name, one in destinations.items()}
+
+
+def stacked(name: str, destinations: Mapping[str, Destination]) -> Destinations:
+    """`destinations` of matrices that a checkpoint has as the one matrix `name`, and of their biases."""
+    found: dict[str, list[Destination]] = {}
+    for one, destination in destinations.items():
+        found.setdefault(one.rpartition(".")[2], []).append(destination)
+    return {f"{name}.{suffix}": Stacked(tuple(parts)) for suffix, parts in found.items()}

@@ -21,7 +21,7 @@ from graphpod_runtime.models.mlp.stacks import apart
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.parts import elsewhere, of_other_experts
 from graphpod_runtime.models.registry import build, by_transformers, computed_by_transformers
-from graphpod_runtime.models.tensor_destination import Destination, Target, TensorInvalid
+from graphpod_runtime.models.tensor_destination import Destination, Divided, Stacked, Target, TensorInvalid
 from graphpod_runtime.models.weights.fp8_destinations import Fp8Rows, OnlineRows
 from graphpod_runtime.streaming.folder import is_streamed
 from graphpod_runtime.streaming.tensors import outlines, streamed_tensors
@@ -99,17 +99,21 @@ def needed(
             found[stored_name] = [(0, tensor.nbytes)]
     taken = matched(folder, shape.architecture, targets, stored(outlines(folder), shape, scales))
     for one, target in taken:
-        part = rows_read(target, one.tensor)
-        start = part.storage_offset() * part.element_size()
-        found.setdefault(one.stored_name, []).append((start, start + part.nbytes))
+        for part in pieces_read(target, one.tensor):
+            start = part.storage_offset() * part.element_size()
+            found.setdefault(one.stored_name, []).append((start, start + part.nbytes))
     return found
 
 
-def rows_read(target: Destination, tensor: Tensor) -> Tensor:
-    """What `target` reads of `tensor`, where that is less than the whole: a rank's rows."""
-    if isinstance(target, Target | Fp8Rows | OnlineRows) and target.cut.dim == 0:
-        return target.cut.taken(tensor)
-    return tensor
+def pieces_read(target: Destination, tensor: Tensor) -> Iterator[Tensor]:
+    """What `target` reads of `tensor`, each piece without a gap: of one whose rows are divided, a rank's rows."""
+    if isinstance(target, Stacked):
+        for part, own in target.apart(tensor):
+            yield from pieces_read(part, own)
+    elif isinstance(target, Target | Fp8Rows | OnlineRows | Divided) and target.cut.dim == 0:
+        yield target.cut.taken(tensor)
+    else:
+        yield tensor
 
 
 class Stored(NamedTuple):

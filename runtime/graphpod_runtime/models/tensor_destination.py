@@ -1,6 +1,6 @@
 """Where a tensor of a checkpoint goes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -88,6 +88,42 @@ class Target:
             read()
         if self.plus:
             self.view.add_(self.plus)
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """`into` takes the part `cut` of a tensor."""
+
+    into: Destination
+    cut: Cut
+
+    @property
+    def shapes(self) -> Sequence[Sequence[int]]:
+        return tuple(self.cut.whole(shape) for shape in self.into.shapes)
+
+    def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
+        self.into.fill(self.cut.taken(tensor), read)
+
+
+@dataclass(frozen=True, slots=True)
+class Stacked:
+    """`parts` take the rows of one tensor: what a family has fused, one after the other. Each has one shape."""
+
+    parts: tuple[Destination, ...]
+
+    @property
+    def shapes(self) -> Sequence[Sequence[int]]:
+        (_, *rest), rows = self.parts[0].shapes[0], sum(part.shapes[0][0] for part in self.parts)
+        return ((rows, *rest),)
+
+    def apart(self, tensor: Tensor) -> Iterator[tuple[Destination, Tensor]]:
+        """Each with its rows of `tensor`."""
+        rows = [part.shapes[0][0] for part in self.parts]
+        return zip(self.parts, tensor.split(rows), strict=True)
+
+    def fill(self, tensor: Tensor, read: OnProgress = ignore_progress) -> None:
+        for part, own in self.apart(tensor):
+            part.fill(own, read)
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,10 +206,9 @@ def test_graphs_of_a_stage_cost_what_those_of_its_layers_do(device: Device) -> N
 
 
 @pytest.mark.parametrize("architecture", ["Phi3ForCausalLM", "Glm4ForCausalLM", "CohereForCausalLM"])
-def test_families_whose_matrices_are_no_row_of_parts_are_refused(architecture: str) -> None:
-    found = refused(Features(tensor=3), LLAMA | {"architectures": [architecture]})
-    assert "spec.model: a family whose checkpoints fuse or reorder heads with" in found
-    assert "is not built" not in refused(Features(), LLAMA | {"architectures": [architecture]})
+@pytest.mark.parametrize("spread", [{"tensor": 3}, {"pipeline": 3}])
+def test_families_whose_checkpoints_fuse_or_reorder_heads_are_divided(architecture: str, spread: Any) -> None:
+    assert "is not built" not in refused(Features(**spread), LLAMA | {"architectures": [architecture]})
 
 
 def test_ranks_need_a_gpu_each_and_processes_on_a_cpu() -> None:
@@ -250,10 +249,6 @@ def test_what_stages_do_not_have_yet_is_refused_by_name(changes: dict[str, Any],
         assert "or set spec.parallelism.pipeline: 1" in found
 
 
-def test_stages_may_be_of_families_whose_matrices_are_no_row_of_parts() -> None:
-    assert refused(Features(pipeline=3), LLAMA | {"architectures": ["Phi3ForCausalLM"]}) == ""
-
-
 @pytest.mark.parametrize("architecture", ["Olmo2ForCausalLM", "Qwen3ForCausalLM"])
 def test_heads_that_are_normalised_are_divided(architecture: str) -> None:
     assert refused(Features(tensor=3), LLAMA | {"architectures": [architecture]}) == ""
@@ -280,7 +275,7 @@ def test_a_page_of_the_kv_cache_has_the_heads_of_one_rank(ranks: int, heads: int
 
 
 @pytest.mark.parametrize("name", ["tensor", "pipeline"])
-def test_attention_over_latents_is_refused_by_name(name: str) -> None:
+def test_heads_over_latents_are_divided_and_each_rank_has_the_latents(name: str) -> None:
     latent = {
         "num_key_value_heads": 9,
         "kv_lora_rank": 512,
@@ -289,8 +284,11 @@ def test_attention_over_latents_is_refused_by_name(name: str) -> None:
         "v_head_dim": 128,
     }
     config = LLAMA | {"architectures": ["DeepseekV2ForCausalLM"], "n_routed_experts": 6, "moe_intermediate_size": 96}
-    found = refused(Features(**{name: 3}), config | latent | {"num_experts_per_tok": 2})
-    assert f"spec.model: attention over latents with spec.parallelism.{name} 3 is not built in this version" in found
+    config |= latent | {"num_experts_per_tok": 2, "moe_layer_freq": 1}
+    assert refused(Features(**{name: 3}), config) == ""
+    model = ModelFacts.of(config)
+    alone, own = (page_bytes(engine(one), model) for one in (Features(), Features(**{name: 3})))
+    assert own == (alone if name == "tensor" else alone // 3)
 
 
 QWEN_MIXTURE = LLAMA | {

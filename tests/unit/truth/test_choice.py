@@ -33,7 +33,6 @@ def test_a_sample_has_about_so_many_cells_which_no_rule_refuses(count: int) -> N
     assert all(
         refused_by(features_of(small("LlamaForCausalLM"), Device.Cpu), key.variant) is None for key in found.scenes()
     )
-    assert not {key.subject for key in found.scenes()} & {"Phi3", "DeepseekV2", "Glm"}
     assert sample(drawn, count) == found
 
 
@@ -44,21 +43,21 @@ def test_a_sample_of_gpus_has_rows_that_run_there() -> None:
 def test_drawn_faults_meet_every_pair_in_a_third_of_the_cells() -> None:
     matrix = whole()
     drawn, coverage = with_drawn_faults(matrix)
-    assert coverage.covered == coverage.tuples == 776
-    assert str(coverage) == f"{coverage.drawn} of 17820 faults are drawn: 776 of 776 pairs meet in them"
+    assert coverage.covered == coverage.tuples == 920
+    assert str(coverage) == f"{coverage.drawn} of 23760 faults are drawn: 920 of 920 pairs meet in them"
     faults = {key: one for key, one in drawn.scenes().items() if one.like}
-    assert coverage.drawn == len(faults) < 200
+    assert coverage.drawn == len(faults) < 250
     assert {one.fault_of for one in faults.values()} == {None, 0, 1}
-    assert {(one.fault, one.fault_of) for one in faults.values() if one.like is Name.Grammars} == {
-        (one.fault, rank) for one in RANKS if one.fault for rank in (None, 0, 1)
-    }
+    of_grammars = [one for one in faults.values() if one.like is Name.Grammars]
+    assert {one.fault for one in of_grammars} == {one.fault for one in RANKS if one.fault}
+    assert {one.fault_of for one in of_grammars} == {None, 0, 1}
     assert with_drawn_faults(matrix)[0] == drawn
 
 
 def test_all_faults_are_one_of_each_kind_in_each_row_that_captures() -> None:
     drawn, coverage = with_drawn_faults(whole(), whole=True)
     rows = {key[:2] for key, one in drawn.scenes().items() if one.like}
-    assert coverage.drawn == 3 * len(rows) == 3 * 18 * 11
+    assert coverage.drawn == 3 * len(rows) == 3 * 24 * 11
 
 
 def test_cells_without_a_fault_are_all_there() -> None:

@@ -63,7 +63,6 @@ def test_subjects_divide_or_are_refused_by_name(tensor: int) -> None:
         one.name: refused_over_ranks(divisible(one, tensor), features_of(one, Device.Cpu, tensor=tensor))
         for one in subjects(Device.Cpu)
     }
-    assert found["Llama"] is found["Gemma3"] is None
-    assert found["Phi3"] == "FeatureNotBuilt"
+    assert {name for name, reason in found.items() if reason is not None} == set()
     llama = small("LlamaForCausalLM")
     assert refused_over_ranks(llama, features_of(llama, Device.Cpu, tensor=tensor)) == "ParallelismInvalid"

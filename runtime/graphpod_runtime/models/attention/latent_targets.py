@@ -8,11 +8,13 @@ from torch import Tensor
 
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.models.attention.latent_weights import LatentOut, LatentQkv
-from graphpod_runtime.models.tensor_destination import Destination, Ordered, Target
+from graphpod_runtime.models.parts import Cuts
+from graphpod_runtime.models.tensor_destination import Destination, Divided, Ordered, Target
 
 
-def latent_targets(qkv: LatentQkv, out: LatentOut) -> Mapping[str, Destination]:
-    """Of one layer's matrices, behind the layer's name.
+def latent_targets(qkv: LatentQkv, out: LatentOut, cuts: Cuts) -> Mapping[str, Destination]:
+    """Of one layer's matrices, behind the layer's name. A rank has `cuts` of what belongs to heads, and all of what
+    makes the latents and the part of a key that heads share.
 
     A rotation here turns an element and the one half of the part further on, in checkpoints neighbours: rows of queries
     and of the key's part are put in order, as in `decoder_targets`.
@@ -25,14 +27,15 @@ def latent_targets(qkv: LatentQkv, out: LatentOut) -> Mapping[str, Destination]:
     of_key = torch.cat((torch.arange(latent.rank), latent.rank + turned))
     targets: dict[str, Destination] = {
         "self_attn.kv_a_proj_with_mqa.weight": Ordered(Target(qkv.read, first, cached), of_key),
-        "self_attn.kv_b_proj.weight": _KeysAndValues(qkv.keys, out.values),
-        "self_attn.o_proj.weight": Target(out.matrix, 0, len(out.matrix)),
+        "self_attn.kv_b_proj.weight": Divided(KeysAndValues(qkv.keys, out.values), cuts.rows),
+        "self_attn.o_proj.weight": Target(out.matrix, 0, len(out.matrix), cut=cuts.columns),
     }
     if qkv.queries is None:
-        targets["self_attn.q_proj.weight"] = Ordered(Target(qkv.read, 0, first), of_queries)
+        targets["self_attn.q_proj.weight"] = Divided(Ordered(Target(qkv.read, 0, first), of_queries), cuts.rows)
     else:
         targets["self_attn.q_a_proj.weight"] = Target(qkv.read, 0, first)
-        targets["self_attn.q_b_proj.weight"] = Ordered(Target(qkv.queries, 0, len(qkv.queries)), of_queries)
+        queries = Ordered(Target(qkv.queries, 0, len(qkv.queries)), of_queries)
+        targets["self_attn.q_b_proj.weight"] = Divided(queries, cuts.rows)
     if qkv.bias is not None:
         targets["self_attn.kv_a_proj_with_mqa.bias"] = Ordered(Target(qkv.bias, first, cached), of_key)
         if qkv.queries is not None:
@@ -43,7 +46,7 @@ def latent_targets(qkv: LatentQkv, out: LatentOut) -> Mapping[str, Destination]:
 
 
 @dataclass(frozen=True, slots=True)
-class _KeysAndValues:
+class KeysAndValues:
     """Of each head the rows that make its key, then those that make its value, in one matrix of a checkpoint."""
 
     keys: Tensor

@@ -25,8 +25,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "qwen3_moe": {"norm_topk_prob": True},
     "granitemoe": {},
     "olmoe": {"clip_qkv": 0.5},
+    "deepseek_v2": {"n_routed_experts": 6},
 }
-"""By model types; a layer of Qwen2-MoE is dense."""
+"""By model types; a layer of Qwen2-MoE and one of DeepSeek-V2 are dense."""
 
 
 def mixture(folder: Path, model_type: str, **more: Any) -> Path:
@@ -164,4 +165,4 @@ def test_a_rank_has_its_columns_of_every_expert(tmp_path: Path, model_type: str)
             gates, ups = zip(*(one.chunk(2, -2) for one in own), strict=True)
             assert torch.equal(torch.cat((*gates, *ups), -2), tensor)
             halved += 1
-    assert halved == {"qwen2_moe": 6}.get(model_type, 4)
+    assert halved == {"qwen2_moe": 6, "deepseek_v2": 6}.get(model_type, 4)

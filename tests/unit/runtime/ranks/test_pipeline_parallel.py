@@ -23,6 +23,8 @@ from tests.unit.runtime.ranks.conftest import (
     sampled,
 )
 from tests.unit.runtime.ranks.rank_forks import Answer, RankForks
+from truth.families.tiny import tiny
+from truth.families.trial import _written as written
 
 ONE = Ask(PROMPTS[:1])
 ENDING = Ask([prompt[:1] for prompt in random_prompts(12, longest=30)], max_tokens=1)
@@ -121,6 +123,19 @@ def test_addresses_stay_and_devices_know_what_hosts_know(ranks: RankForks, two: 
     found = ranks.answer(asked, *asks, modes="addresses,seats")
     assert not found.failure
     assert texts(found) == [told.texts for told in alone(two, *asks)]
+
+
+@pytest.mark.parametrize(("model_type", "tensor"), sampled(("deepseek_v2", 1), ("glm4", 2), ("cohere2", 2), count=1))
+def test_families_whose_checkpoints_fuse_or_reorder_heads_have_stages(
+    ranks: RankForks, tmp_path: Path, model_type: str, tensor: int
+) -> None:
+    """Also where the ranks of a stage divide them."""
+    written(tiny(model_type, vocab_size=VOCABULARY), tmp_path)
+    asked = config(tmp_path, Policy.Breakable, Policy.Full, pipeline=2, tensor=tensor)
+    found = ranks.answer(asked, GREEDY)
+    assert not found.failure
+    assert texts(found) == [alone(tmp_path, GREEDY)[0].texts]
+    assert found.graphs == {"prefill": ("Breakable", 2, "Passed"), "decode": ("Full", 2, "Passed")}
 
 
 @pytest.mark.parametrize(

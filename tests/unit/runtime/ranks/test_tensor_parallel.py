@@ -77,6 +77,32 @@ def test_heads_that_are_normalised_together_are_divided(ranks: RankForks, tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("model_type", "tensor", "changes"),
+    sampled(
+        ("phi3", 2, {"num_key_value_heads": 1}),
+        ("phi3", 4, {}),
+        ("glm", 2, {}),
+        ("glm4", 4, {}),
+        ("cohere", 2, {"use_qk_norm": True}),
+        ("cohere2", 4, {}),
+        ("deepseek_v2", 2, {"q_lora_rank": None}),
+        ("deepseek_v2", 4, {}),
+        count=2,
+    ),
+)
+def test_families_whose_checkpoints_fuse_or_reorder_heads_are_divided(
+    ranks: RankForks, tmp_path: Path, model_type: str, tensor: int, changes: dict[str, Any]
+) -> None:
+    """As transformers writes them: a rank has its heads of each fused matrix, in our order, also where it shares a
+    key-value head."""
+    written(tiny(model_type, vocab_size=VOCABULARY, **changes), tmp_path)
+    found = ranks.answer(config(tmp_path, Policy.Breakable, Policy.Full, tensor=tensor), GREEDY)
+    assert not found.failure
+    assert found.told[0].texts == alone(tmp_path, GREEDY)[0].texts
+    assert found.graphs == {"prefill": ("Breakable", 2, "Passed"), "decode": ("Full", 2, "Passed")}
+
+
+@pytest.mark.parametrize(
     ("fault", "rule", "graphs"),
     sampled(
         ("capture:prefill:4@1", "CaptureFailed", {"prefill": "Disabled", "decode": "Full"}),

@@ -35,6 +35,12 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "some columns of some experts": ("mixtral", EXPERTS, {"ranks": 4, "expert_groups": 2}),
     "stacks of experts": ("granitemoe", EXPERTS, TWO | {"expert_groups": 2}),
     "queries, keys and values in one": ("phi3", {}, {}),
+    "parts of queries, keys and values in one": ("phi3", {"num_key_value_heads": 1}, {"ranks": 4}),
+    "parts of gate and up in one, and of turned pairs": ("glm4", {}, TWO),
+    "heads with norms of their own": ("cohere", {"use_qk_norm": True}, TWO),
+    "fused matrices that become FP8": ("phi3", {}, TWO | {"quantize": True}),
+    "heads over latents": ("deepseek_v2", {}, {"ranks": 4}),
+    "heads over latents, without one of queries": ("deepseek_v2", {"q_lora_rank": None}, TWO),
     "gate and up in one, and turned pairs": ("glm4", {}, {"stages": 2}),
     "latents": ("deepseek_v2", {}, {}),
 }
