@@ -34,13 +34,13 @@ def divisible(subject: Subject, tensor: int) -> Subject:
 
 
 def refused_over_ranks(subject: Subject, features: Features) -> str | None:
-    """The reason that stands against ranks over `subject`; None: they run."""
+    """The reason that stands against ranks over `subject`, with the field it names; None: they run."""
     request = GraphRequest()
     model = ModelConfig(subject.name, "")
     config = EngineConfig.of(features, request, resolve(features, request), dtype=subject.dtype, model=model)
     facts = ModelFacts.of(subject.config)
     for obstacle in (*indivisible(config, facts), *not_by_ranks(config, facts)):
-        return obstacle.reason
+        return f"{obstacle.reason} ({obstacle.what.partition(':')[0]})"
     return None
 
 

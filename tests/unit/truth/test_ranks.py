@@ -2,6 +2,7 @@
 
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,4 +66,7 @@ def test_subjects_divide_or_are_refused_by_name(tensor: int) -> None:
     }
     assert {name for name, reason in found.items() if reason is not None} == set()
     llama = small("LlamaForCausalLM")
-    assert refused_over_ranks(llama, features_of(llama, Device.Cpu, tensor=tensor)) == "ParallelismInvalid"
+    features = features_of(llama, Device.Cpu, tensor=tensor)
+    assert refused_over_ranks(llama, features) == "ParallelismInvalid (spec.parallelism)"
+    sleeping = replace(features, sleep=True)
+    assert refused_over_ranks(divisible(llama, tensor), sleeping) == "FeatureNotBuilt (spec.engine.sleep)"
