@@ -39,9 +39,6 @@ from graphpod_runtime.wire.messages import (
 
 IDLE_SECONDS = 0.5
 """An idle loop wakes this often, to beat."""
-AWAKE_SECONDS = 0.02
-"""So long a loop without work looks for commands before it sleeps, where there are processors to spare: one that has
-slept launches its first pass in twice the time."""
 GRAMMAR_SECONDS = 0.001
 """A loop without other work looks this often for grammars that are compiled, and for masks that are written."""
 COUNTERS_SECONDS = 1.0
@@ -87,9 +84,11 @@ class Loop:
         awake: float = 0.0,
         *,
         runs_behind: bool = False,
+        rouse: Callable[[], None] = lambda: None,
     ) -> None:
         """`beat` is called once a turn: silence means that a pass is stuck. `awake`: seconds without work before the
-        loop sleeps. `runs_behind`: launches return before the device has run them.
+        loop sleeps. `runs_behind`: launches return before the device has run them. `rouse` is called for each request
+        before its first pass is planned.
         """
         self._runner = runner
         path = Path(runner.config.model.path)
@@ -116,7 +115,7 @@ class Loop:
         )
         idle = config.features.sleep_after_seconds
         self._slumber = Slumber(runner.sleeper, runner.counters, self.scheduler.kv.forget, beat, idle)
-        self._runs_behind = runs_behind
+        self._runs_behind, self._rouse = runs_behind, rouse
         self._delay = LaunchDelay()
         self._pipeline = RunAhead(self.scheduler, runner, self._planned, self._delay if runs_behind else None)
 
@@ -190,6 +189,7 @@ class Loop:
     def _obey(self, command: Command) -> list[Event]:
         match command:
             case Submit():
+                self._rouse()
                 if (message := self._slumber.awaken()) is not None:
                     return [Finished(command.id, FinishReason.Error, message)]
                 if command.grammar is None and command.reasoning is None:

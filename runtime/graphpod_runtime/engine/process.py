@@ -26,7 +26,7 @@ from graphpod_runtime.base.group_key import GROUP_KEY, KeyInvalid
 from graphpod_runtime.base.leader import LEADER, Leader
 from graphpod_runtime.compiled.bytecode import forget_bytecode
 from graphpod_runtime.engine import before_torch
-from graphpod_runtime.engine.loop import AWAKE_SECONDS, Loop, Runner
+from graphpod_runtime.engine.loop import Loop, Runner
 from graphpod_runtime.engine.pulse import Pulse
 from graphpod_runtime.engine.ranks.meeting import ports_of
 from graphpod_runtime.engine.ranks.others import Others
@@ -36,14 +36,12 @@ from graphpod_runtime.engine.start.start_log import StartLog
 from graphpod_runtime.grammar.vocabulary import GrammarsUnavailable
 from graphpod_runtime.wire.messages import CounterSnapshot, Fatal, Warmup
 from graphpod_runtime.wire.socket import BEAT, WIRE, EngineEnd
+from graphpod_runtime.wire.wakefulness import awake_seconds
 
 if TYPE_CHECKING:
     from graphpod_runtime.wire.report import Report
 
 log = logging.getLogger("graphpod.engine")
-
-CORES_TO_SPARE = 4
-"""Processors with which one may be kept awake: the front, the driver and the loop have one each."""
 
 MakeRunner = Callable[[EngineConfig, "Callable[[Report], None]", float], Runner]
 
@@ -71,7 +69,8 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
         if config.features.ranks > 1:
             others = Others(config, options.wire, roster=_roster(config, pulse))
             started.append(others)
-        _serve(config, link, pulse, make_runner or partial(_real_runner, others), began)
+        rouse = others.rouse if others is not None else lambda: None
+        _serve(config, link, pulse, make_runner or partial(_real_runner, others), began, rouse)
     except StartFailure as failure:
         link.send([Fatal(failure.reason, failure.message, failure.code)])
         return failure.code
@@ -90,7 +89,14 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
     return ExitCode.Drained
 
 
-def _serve(config: EngineConfig, link: EngineEnd, pulse: Pulse, make_runner: MakeRunner, began: float) -> None:
+def _serve(
+    config: EngineConfig,
+    link: EngineEnd,
+    pulse: Pulse,
+    make_runner: MakeRunner,
+    began: float,
+    rouse: Callable[[], None],
+) -> None:
     start_log, collector = StartLog(log.info), PausedCollector()
 
     def report(report: "Report") -> None:
@@ -106,10 +112,10 @@ def _serve(config: EngineConfig, link: EngineEnd, pulse: Pulse, make_runner: Mak
     gc.collect()
     gc.freeze()
     cuda = config.features.device is Device.Cuda
-    awake = AWAKE_SECONDS if cuda and len(os.sched_getaffinity(0)) >= CORES_TO_SPARE else 0.0
+    awake = awake_seconds(config.features)
     # What a stage computes says nothing of when the pipeline is free.
     runs_behind = cuda and config.features.pipeline == 1
-    loop = Loop(runner, link, lambda: pulse.beat("Ready"), awake, runs_behind=runs_behind)
+    loop = Loop(runner, link, lambda: pulse.beat("Ready"), awake, runs_behind=runs_behind, rouse=rouse)
     try:
         loop.grammars.compiler.prepare()
     except GrammarsUnavailable as error:

@@ -89,11 +89,15 @@ class AwaitCopies(msgspec.Struct, frozen=True, tag=True):
     """What is launched from now on runs behind all copies."""
 
 
+class Rouse(msgspec.Struct, frozen=True, tag=True):
+    """A pass will be launched soon: a rank that sleeps wakes up while it is planned."""
+
+
 class Leave(msgspec.Struct, frozen=True, tag=True):
     """Nothing more comes."""
 
 
-Order = Launch | Choose | Land | Store | Load | AwaitCopies | Leave
+Order = Launch | Choose | Land | Store | Load | AwaitCopies | Rouse | Leave
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):

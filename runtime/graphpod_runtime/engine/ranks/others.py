@@ -20,10 +20,11 @@ import zmq
 from graphpod_policy import EngineConfig, ExitCode
 from graphpod_policy.start.stage_limits import IMPORT, stage_limits
 from graphpod_runtime.engine.ranks.meeting import Meeting
-from graphpod_runtime.engine.ranks.messages import Beat, Copied, LastWords, Leave, Order
+from graphpod_runtime.engine.ranks.messages import Beat, Copied, LastWords, Leave, Order, Rouse
 from graphpod_runtime.engine.ranks.rank_sockets import FirstEnds
 from graphpod_runtime.engine.ranks.roster import Roster
 from graphpod_runtime.wire.messages import CRASHES, Fatal
+from graphpod_runtime.wire.wakefulness import awake_seconds
 
 log = logging.getLogger("graphpod.engine")
 
@@ -90,6 +91,8 @@ class Others:
         self._moved = dict.fromkeys(range(1, count), (0, 0))
         self._copies_failed: list[str] = []
         self._copies_heard = threading.Condition()
+        self._awake, self._ordered = awake_seconds(config.features), 0.0
+        """Seconds after the latest order, which was then, until the others sleep."""
         self._import_seconds = stage_limits(config.resolved())[IMPORT]
         path = folder / "engine.json"
         path.write_bytes(config.canonical())
@@ -103,7 +106,13 @@ class Others:
 
     def send(self, order: Order) -> None:
         """To all of them, in the sequence of calls. Belongs to one thread."""
+        self._ordered = time.monotonic()
         self._ends.send(order)
+
+    def rouse(self) -> None:
+        """An order is about to be made: those that sleep without one wake up meanwhile. Belongs to the same thread."""
+        if self._awake and time.monotonic() - self._ordered > self._awake:
+            self.send(Rouse())
 
     def wait_for_trouble(self) -> Fatal | None:
         """Returns when there is trouble, or None when all have left. What all ranks meet alike is this one's own
@@ -144,7 +153,7 @@ class Others:
     def leave(self) -> None:
         """Lets those that are there leave."""
         if self.trouble is None and not self._left.is_set():
-            with contextlib.suppress(zmq.Again):  # one that never came
+            with contextlib.suppress(zmq.Again, BlockingIOError):  # one that never came
                 self.send(Leave())
 
     def close(self) -> None:

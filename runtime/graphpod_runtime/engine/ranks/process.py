@@ -23,6 +23,7 @@ from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords, Order
 from graphpod_runtime.engine.ranks.rank_sockets import Orders, Voice
 from graphpod_runtime.wire.messages import Fatal
+from graphpod_runtime.wire.wakefulness import awake_seconds
 
 log = logging.getLogger("graphpod.engine")
 
@@ -55,7 +56,8 @@ def run(config: EngineConfig, meeting: Meeting, rank: int, make_ready: MakeReady
     pulse = Pulse()
     threading.Thread(target=_beat, args=(meeting, rank, pulse), name="heart", daemon=True).start()
     try:
-        orders = Orders(meeting, rank)  # the first rank finds it connected when both are Ready
+        # The first rank finds it connected when both are Ready.
+        orders = Orders(meeting, rank, awake_seconds(config.features))
         obey = make_ready(config, meeting, rank, pulse)
         pulse.beat("Ready")
         while obey(orders.next()):

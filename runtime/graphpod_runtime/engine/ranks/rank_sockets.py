@@ -1,21 +1,99 @@
 """The sockets between ranks: files of one machine, TCP between machines.
 
-Each rank but the first has a line for its orders. All send their notices on one line; each sender has a socket of its
-own, because a ZMQ socket belongs to one thread. Where the machines share a key, these sockets speak CURVE: both ends
+Each rank but the first has a line for its orders. On the first rank's machine it is a Unix socket, which the rank reads
+in the thread that obeys: a library with threads of its own wakes three threads for an order, and each of them may find
+its processor asleep. On other machines it is ZMQ's. All send their notices on one line; each sender has a socket of its
+own, because a ZMQ socket belongs to one thread. Where the machines share a key, ZMQ's sockets speak CURVE: both ends
 prove that they have it, and whoever listens on the way reads and changes nothing.
 """
+
+import select
+import socket
+import threading
+import time
 
 import zmq
 from zmq.utils import z85
 
 from graphpod_runtime.base.group_key import derived
 from graphpod_runtime.engine.ranks.meeting import Meeting
-from graphpod_runtime.engine.ranks.messages import Notice, Order, decode_notices, decode_order, encode
+from graphpod_runtime.engine.ranks.messages import Leave, Notice, Order, decode_notices, decode_order, encode
+from graphpod_runtime.wire.line import Line
 
 SEND_LIMIT_MS = 2000
 """A rank that ends waits so long for its last frame to leave."""
 MOST_NOTICES, NOTICE_BYTES = 1024, 1 << 20
 """That wait at the first rank's ends, and of one: strangers may reach these where ranks are on several machines."""
+FILES = "ipc://"
+"""What URLs begin with that lead to a file."""
+SLEEP_SECONDS = 60.0
+"""A rank without orders looks this often for more."""
+
+
+class OrdersOut:
+    """The first rank's end. Sending never waits: what the kernel does not take a thread gives it later, because this
+    rank may wait for the other one meanwhile, which reads its orders in order."""
+
+    def __init__(self, path: str) -> None:
+        """Listens there (a socket's path holds 107 bytes)."""
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listening.bind(path)
+        self._listening.listen(1)
+        self._listening.setblocking(False)
+        self._line: Line | None = None
+        self._lock = threading.Lock()
+        self._late = False
+        """Whether such a thread runs."""
+        self._closed = False
+
+    def send(self, frame: bytes) -> None:
+        """BlockingIOError where the rank has not come yet; lost where it has gone."""
+        with self._lock:
+            if self._line is None:
+                self._line = Line(self._listening.accept()[0])
+            self._line.send(frame)
+            if self._line.pending and not self._late:
+                self._late = True
+                threading.Thread(target=self._give, args=(self._line,), name="late-orders", daemon=True).start()
+
+    def _give(self, line: Line) -> None:
+        takes = select.poll()
+        takes.register(line, select.POLLOUT)
+        while True:
+            takes.poll()
+            with self._lock:
+                if not self._closed:
+                    line.flush()
+                if self._closed or not line.pending:
+                    self._late = False
+                    return
+
+    def close(self) -> None:
+        """What the rank has not read is lost."""
+        with self._lock:
+            self._closed = True
+            if self._line is not None:
+                self._line.close()
+            self._listening.close()
+
+
+class OrdersIn:
+    """The end of the rank. It looks for orders for `awake` seconds after the latest one before it sleeps."""
+
+    def __init__(self, path: str, awake: float = 0.0) -> None:
+        own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        own.connect(path)
+        self._line, self._awake = Line(own), awake
+
+    def next(self) -> bytes | None:
+        """Waits for it; None: the first rank has gone."""
+        until = time.monotonic() + self._awake
+        while not (frames := self._line.take(1)):
+            if self._line.ended:
+                return None
+            if time.monotonic() >= until:
+                self._line.wait(SLEEP_SECONDS)
+        return frames[0]
 
 
 class FirstEnds:
@@ -24,9 +102,12 @@ class FirstEnds:
     def __init__(self, meeting: Meeting, count: int) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         others = range(1, count)
-        self._lines = [self._bound(zmq.PAIR, meeting, {meeting.orders_of(rank)}) for rank in others]
+        self._lines = [self._line(meeting, meeting.orders_of(rank)) for rank in others]
         # one that has no rank here is bound all the same: the folder's file says that this end is there
         self._notices = self._bound(zmq.PULL, meeting, {meeting.notices_of(rank) for rank in range(count)})
+
+    def _line(self, meeting: Meeting, url: str) -> "OrdersOut | zmq.Socket[bytes]":
+        return OrdersOut(url.removeprefix(FILES)) if url.startswith(FILES) else self._bound(zmq.PAIR, meeting, {url})
 
     def _bound(self, kind: int, meeting: Meeting, urls: set[str]) -> "zmq.Socket[bytes]":
         socket = _socket(self._context, kind, meeting, first=True)
@@ -37,10 +118,13 @@ class FirstEnds:
         return socket
 
     def send(self, order: Order) -> None:
-        """To all other ranks."""
+        """To all other ranks. BlockingIOError or zmq.Again where one of them has not come yet."""
         frame = encode(order)
         for line in self._lines:
-            line.send(frame, zmq.NOBLOCK)
+            if isinstance(line, OrdersOut):
+                line.send(frame)
+            else:
+                line.send(frame, zmq.NOBLOCK)
 
     def notices(self, seconds: float) -> list[Notice]:
         """What has come, MOST_NOTICES at a time, lest one that sends without an end is all that is heard; waits up to
@@ -54,20 +138,30 @@ class FirstEnds:
         return decode_notices(frames)
 
     def close(self) -> None:
+        for line in self._lines:
+            if isinstance(line, OrdersOut):
+                line.close()
         self._context.destroy(linger=SEND_LIMIT_MS)
 
 
 class Orders:
-    """The orders of a rank."""
+    """The orders of a rank, which looks for them for `awake` seconds after the latest one before it sleeps; on another
+    machine than the first rank's it sleeps at once."""
 
-    def __init__(self, meeting: Meeting, rank: int) -> None:
+    def __init__(self, meeting: Meeting, rank: int, awake: float = 0.0) -> None:
+        url = meeting.orders_of(rank)
+        self._line: OrdersIn | None = None
+        if url.startswith(FILES):
+            self._line = OrdersIn(url.removeprefix(FILES), awake)
+            return
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = _socket(self._context, zmq.PAIR, meeting)
-        self._socket.connect(meeting.orders_of(rank))
+        self._socket.connect(url)
 
     def next(self) -> Order:
-        """Waits for it."""
-        return decode_order(self._socket.recv())
+        """Waits for it; Leave where the first rank has gone."""
+        frame = self._socket.recv() if self._line is None else self._line.next()
+        return Leave() if frame is None else decode_order(frame)
 
 
 class Voice:

@@ -215,6 +215,19 @@ def test_the_queue_ends_before_the_pass_is_launched() -> None:
     assert queued == [1, 1]
 
 
+def test_whoever_sleeps_is_roused_before_the_first_pass_of_a_request_is_planned() -> None:
+    did: list[str] = []
+
+    class Launching(CountingRunner):
+        def launch(self, batch: Batch) -> Yielded:
+            did.append("launch")
+            return super().launch(batch)
+
+    link = ListLink([Submit("a", [1], 2)], [Drain()])
+    Loop(Launching(), link, lambda: None, rouse=lambda: did.append("rouse")).run()
+    assert did == ["rouse", "launch", "launch"]
+
+
 class Clock:
     """Stands for the module `time` in the loop."""
 

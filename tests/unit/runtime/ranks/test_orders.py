@@ -1,6 +1,7 @@
 """What the first rank tells the others, and what it leaves when it cannot begin."""
 
 import tempfile
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,12 +11,16 @@ import torch
 
 from graphpod_policy import Device, ExitCode, Policy
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.cache.pages import PageAllocator
-from graphpod_runtime.engine.ranks import leading
+from graphpod_runtime.base.inputs import Inputs
+from graphpod_runtime.cache.pages import SCRATCH_PAGE, PageAllocator
+from graphpod_runtime.engine.forward.inputs import inputs_of
+from graphpod_runtime.engine.ranks import following, leading
 from graphpod_runtime.engine.ranks.following import Following
 from graphpod_runtime.engine.ranks.leading import LaunchOrders
 from graphpod_runtime.engine.ranks.meeting import Meeting
-from graphpod_runtime.engine.ranks.messages import Launch, decode_order, encode
+from graphpod_runtime.engine.ranks.messages import Launch, Order, Rouse, decode_order, encode
+from graphpod_runtime.engine.ranks.others import Others
+from graphpod_runtime.engine.ranks.rank_sockets import FirstEnds
 from graphpod_runtime.engine.ranks.start import runner_of
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.batch import Batch, Chunk, PrefillBatch
@@ -40,14 +45,14 @@ def test_all_ranks_pool_the_same_rows_after_a_preemption() -> None:
         launch=lambda batch, given: batches.append(batch),
         land=lambda flight: None,
     )
-    following, orders = Following(cast(Runner, runner)), LaunchOrders(8)
+    other, orders = Following(cast(Runner, runner)), LaunchOrders(8)
     sequence = Sequence("a", list(range(12)), 12, 1, pooled=Pooled(Pooling.Mean))
     sequence.pages = [1, 2, 3]
     for known in (0, 8):  # the second time, its first chunk is computed again
         assert sequence.pooled is not None
         sequence.pooled.known = known
         chunk = Chunk(sequence, 0, 8)
-        following.obey(launched(chunk, orders=orders))
+        other.obey(launched(chunk, orders=orders))
         (likeness,) = cast(PrefillBatch, batches[-1]).chunks
         assert likeness.pooled == chunk.pooled == range(known, 8)
 
@@ -64,6 +69,45 @@ def test_others_forget_sequences_beyond_so_many_but_none_in_flight_and_none_that
     again = launched(Chunk(one, 0, 2), orders=orders)
     assert (again.rows[0].number, again.rows[0].known, again.rows[0].tokens) == (6, 0, [1, 2])
     assert launched(Chunk(decoding, 0, 2), orders=orders).rows[0].number == 4
+
+
+class Sent:
+    """In the place of the first rank's ends."""
+
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+
+    def send(self, order: Order) -> None:
+        self.orders.append(order)
+
+
+@pytest.mark.parametrize(
+    ("awake", "quiet", "orders"),
+    [(0.02, 0.03, [Rouse()]), (0.02, 0.01, []), (0.0, 9.0, [])],
+    ids=["asleep", "awake", "never kept awake"],
+)
+def test_ranks_are_roused_where_they_sleep_between_passes_that_follow_soon(
+    awake: float, quiet: float, orders: list[Order]
+) -> None:
+    others, sent = object.__new__(Others), Sent()
+    others._awake, others._ordered, others._ends = awake, time.monotonic() - quiet, cast(FirstEnds, sent)
+    others.rouse()
+    assert sent.orders == orders
+    others.rouse()
+    assert sent.orders == orders, "one is enough"
+
+
+def test_a_rank_that_is_roused_launches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes inputs as a pass would, and they name no page of a sequence."""
+    made: list[Inputs] = []
+    monkeypatch.setattr(following, "inputs_of", lambda *given: made.append(inputs_of(*given)))
+    runner = SimpleNamespace(
+        config=SimpleNamespace(page_size=4), engine=SimpleNamespace(device=torch.device("cpu")), pages=PageAllocator(2)
+    )
+    assert Following(cast(Runner, runner)).obey(Rouse()), "more comes"
+    (inputs,) = made
+    assert inputs.count == 4
+    assert set(inputs.tables.flatten().tolist()) == {SCRATCH_PAGE}
 
 
 class Process:

@@ -1,0 +1,77 @@
+"""Orders to a rank of the same machine: how they come, and what neither end waits for."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from graphpod_runtime.engine.ranks.meeting import Meeting
+from graphpod_runtime.engine.ranks.messages import Land, Leave, Load
+from graphpod_runtime.engine.ranks.rank_sockets import FirstEnds, Orders, OrdersIn, OrdersOut
+from tests.eventually import Eventually
+
+LIMIT = 20.0
+
+
+@pytest.mark.parametrize("awake", [0.0, 60.0])
+def test_orders_come_in_order_and_the_end_of_the_first_rank_ends_them(tmp_path: Path, awake: float) -> None:
+    ends = FirstEnds(Meeting(tmp_path), 2)
+    own = Orders(Meeting(tmp_path), 1, awake)
+    for number in range(3):
+        ends.send(Load(number, [], []))
+    ends.send(Land())
+    assert [own.next() for _ in range(4)] == [*(Load(number, [], []) for number in range(3)), Land()]
+    ends.close()
+    assert own.next() == Leave()
+
+
+def test_a_rank_that_has_not_come_gets_nothing_and_the_first_one_hears_so(tmp_path: Path) -> None:
+    ends = FirstEnds(Meeting(tmp_path), 2)
+    with pytest.raises(BlockingIOError):
+        ends.send(Land())
+    ends.close()
+
+
+def test_the_first_rank_does_not_wait_for_one_that_reads_nothing_and_all_of_it_arrives_though_it_sends_no_more(
+    tmp_path: Path,
+) -> None:
+    """It may wait for that rank in a collective meanwhile, which needs the rest of the order to go there."""
+    path = str(tmp_path / "rank-1")
+    out, into = OrdersOut(path), OrdersIn(path)
+    frames = [bytes([number]) * 2_000_000 for number in range(3)]
+    for frame in frames:  # far more than a socket holds
+        out.send(frame)
+    came: list[bytes | None] = []
+    reading = threading.Thread(target=lambda: came.extend(into.next() for _ in frames), daemon=True)
+    reading.start()
+    reading.join(LIMIT)
+    assert came == frames
+    out.send(b"more")
+    assert into.next() == b"more"
+    out.close()
+
+
+def test_what_a_rank_that_has_gone_does_not_read_is_lost_and_no_thread_is_left(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    path = str(tmp_path / "rank-1")
+    out, into = OrdersOut(path), OrdersIn(path)
+    out.send(bytes(2_000_000))
+    into._line.close()
+
+    def is_alone() -> bool:
+        return all(thread.name != "late-orders" for thread in threading.enumerate())
+
+    eventually(is_alone)
+    out.send(b"lost")
+    out.close()
+
+
+def test_an_order_is_read_in_the_thread_that_obeys_it(tmp_path: Path) -> None:
+    """Each further thread in between is one more that may have to be woken."""
+    before = len(list(Path("/proc/self/task").iterdir()))
+    out, into = OrdersOut(str(tmp_path / "rank-1")), OrdersIn(str(tmp_path / "rank-1"))
+    out.send(b"an order")
+    assert into.next() == b"an order"
+    assert len(list(Path("/proc/self/task").iterdir())) == before
+    out.close()
