@@ -110,9 +110,11 @@ class Others:
         self._ends.send(order)
 
     def rouse(self) -> None:
-        """An order is about to be made: those that sleep without one wake up meanwhile. Belongs to the same thread."""
+        """An order is about to be made: those that sleep without one wake up meanwhile. The order itself
+        shows that one has gone. Belongs to the same thread."""
         if self._awake and time.monotonic() - self._ordered > self._awake:
-            self.send(Rouse())
+            with contextlib.suppress(zmq.Again, BlockingIOError):
+                self.send(Rouse())
 
     def wait_for_trouble(self) -> Fatal | None:
         """Returns when there is trouble, or None when all have left. What all ranks meet alike is this one's own

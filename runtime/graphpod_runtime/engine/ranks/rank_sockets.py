@@ -28,6 +28,9 @@ FILES = "ipc://"
 """What URLs begin with that lead to a file."""
 SLEEP_SECONDS = 60.0
 """A rank without orders looks this often for more."""
+LATE_MS = 1000
+"""A thread that gives orders later looks this often whether its line is closed: a socket that another thread closes
+ends no wait for it."""
 
 
 class OrdersOut:
@@ -60,7 +63,7 @@ class OrdersOut:
         takes = select.poll()
         takes.register(line, select.POLLOUT)
         while True:
-            takes.poll()
+            takes.poll(LATE_MS)
             with self._lock:
                 if not self._closed:
                     line.flush()

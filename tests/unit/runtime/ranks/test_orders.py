@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+import zmq
 
 from graphpod_policy import Device, ExitCode, Policy
 from graphpod_runtime.base.failure import StartFailure
@@ -95,6 +96,20 @@ def test_ranks_are_roused_where_they_sleep_between_passes_that_follow_soon(
     assert sent.orders == orders
     others.rouse()
     assert sent.orders == orders, "one is enough"
+
+
+def test_a_rank_that_has_gone_is_missed_by_the_pass_which_can_name_it_not_by_the_rouse() -> None:
+    class Gone(Sent):
+        def send(self, order: Order) -> None:
+            super().send(order)
+            raise zmq.Again
+
+    others, gone = object.__new__(Others), Gone()
+    others._awake, others._ordered, others._ends = 0.02, 0.0, cast(FirstEnds, gone)
+    others.rouse()
+    assert gone.orders == [Rouse()]
+    with pytest.raises(zmq.Again):
+        others.send(Rouse())
 
 
 def test_a_rank_that_is_roused_launches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

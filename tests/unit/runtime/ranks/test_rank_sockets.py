@@ -5,12 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from graphpod_runtime.engine.ranks import rank_sockets
 from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Land, Leave, Load
 from graphpod_runtime.engine.ranks.rank_sockets import FirstEnds, Orders, OrdersIn, OrdersOut
 from tests.eventually import Eventually
 
 LIMIT = 20.0
+
+
+def is_late() -> bool:
+    """Whether a thread gives orders later."""
+    return any(thread.name == "late-orders" for thread in threading.enumerate())
 
 
 @pytest.mark.parametrize("awake", [0.0, 60.0])
@@ -59,12 +65,25 @@ def test_what_a_rank_that_has_gone_does_not_read_is_lost_and_no_thread_is_left(
     out.send(bytes(2_000_000))
     into._line.close()
 
-    def is_alone() -> bool:
-        return all(thread.name != "late-orders" for thread in threading.enumerate())
-
-    eventually(is_alone)
+    eventually(lambda: not is_late())
     out.send(b"lost")
     out.close()
+
+
+def test_closing_ends_the_thread_that_waits_for_a_rank_that_reads_nothing(
+    tmp_path: Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That rank is stopped, and lives on."""
+    monkeypatch.setattr(rank_sockets, "LATE_MS", 10)
+    path, descriptors = str(tmp_path / "rank-1"), Path("/proc/self/fd")
+    before = len(list(descriptors.iterdir()))
+    out, into = OrdersOut(path), OrdersIn(path)
+    out.send(bytes(2_000_000))
+    assert is_late()
+    out.close()
+    eventually(lambda: not is_late())
+    into._line.close()
+    assert len(list(descriptors.iterdir())) == before
 
 
 def test_an_order_is_read_in_the_thread_that_obeys_it(tmp_path: Path) -> None:
