@@ -55,7 +55,10 @@ FEATURES: tuple[Feature, ...] = (
         "GPUs without a rank",
         "spec.resources.limits[nvidia.com/gpu]",
         False,
-        lambda f: (gpus := f.gpus * f.nodes) > (ranks := f.tensor * f.pipeline) and f"{gpus} GPUs, {ranks} ranks",
+        lambda f: (
+            (gpus := f.gpus * f.nodes) > (ranks := f.tensor * f.pipeline)
+            and f"{gpus} GPUs, {ranks} {'rank' if ranks == 1 else 'ranks'}"
+        ),
         instead="set spec.parallelism so that tensor times pipeline is their number, or ask for a GPU for each rank",
     ),
     Feature("speculative decoding", "spec.engine.speculative", True, lambda f: f.speculative),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import BeforeValidator, Field
 
 from graphpod_operator.api.base import ATOMIC, ApiModel, Bytes, Integer, PositiveDuration, Ruled, ValidationRule
 from graphpod_policy import CompileMode, OnCaptureFailure, OnUnsupported, Policy
@@ -60,13 +60,13 @@ class CaptureBudget(ApiModel):
 DECODE_POLICIES = (Policy.Auto, Policy.Full, Policy.Breakable, Policy.Disabled)
 
 
-def _is_for_decode(policy: Policy) -> Policy:
-    if policy not in DECODE_POLICIES:
+def _is_for_decode(value: object) -> object:
+    if value not in DECODE_POLICIES:
         raise ValueError(f"must be one of {', '.join(DECODE_POLICIES)}")
-    return policy
+    return value
 
 
-DecodePolicy = Annotated[Policy, AfterValidator(_is_for_decode)]
+DecodePolicy = Annotated[Policy, BeforeValidator(_is_for_decode)]
 """The schema has it as an enum of its own."""
 
 

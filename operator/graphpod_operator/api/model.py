@@ -17,7 +17,7 @@ from graphpod_operator.api.base import (
     matches,
     unchanging,
 )
-from graphpod_operator.api.weights_uri import ARCHIVE, CLAIM, weights_uri
+from graphpod_operator.api.weights_uri import ARCHIVE, CLAIM, DOWNLOADED, weights_uri
 
 STREAMED = "^(hf|s3|gs|az)://.+"
 """URIs of which ranges can be read."""
@@ -84,9 +84,9 @@ class Model(ApiModel):
             lambda model: model.cache is None or not _lies_on_a_claim(model),
         ),
         ValidationRule(
-            "has(self.cache) || self.uri.startsWith('pvc://') || has(self.stream) && self.stream",
+            f"has(self.cache) || !self.uri.matches('{DOWNLOADED}') || has(self.stream) && self.stream",
             "spec.model.cache is required for downloads: set cache.size to create a claim, or cache.claim to use one",
-            lambda model: model.cache is not None or model.stream or _lies_on_a_claim(model),
+            lambda model: model.cache is not None or model.stream or not matches(DOWNLOADED)(model.uri),
         ),
         ValidationRule(
             "!has(self.stream) || !self.stream || !has(self.cache) && "
@@ -118,7 +118,7 @@ class Model(ApiModel):
     )
 
     uri: Annotated[str, weights_uri("spec.model.uri")] = Field(
-        min_length=7,
+        min_length=1,
         max_length=512,
         description=(
             "Where the weights are: pvc://CLAIM/FOLDER (a folder in a PersistentVolumeClaim of this namespace), or a "

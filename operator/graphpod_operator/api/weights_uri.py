@@ -45,6 +45,8 @@ SCHEMES = (
 
 CLAIM = "pvc"
 """The scheme of weights that lie on a claim already; those of every other scheme are downloaded to one."""
+DOWNLOADED = f"^({'|'.join(scheme.name for scheme in SCHEMES if scheme.name != CLAIM)})://"
+"""URIs of weights that are downloaded; one without a known scheme has another fault."""
 ARCHIVE = "https"
 """The scheme of files without a version: a checksum says which is meant."""
 

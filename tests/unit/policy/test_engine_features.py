@@ -70,7 +70,7 @@ def test_a_policy_that_is_not_built_is_refused_word_for_word() -> None:
     [
         (Features(lora=("a", "b")), "spec.engine.lora: LoRA adapters (a, b) is not built in this version; "
          "remove the field"),
-        (Features(gpus=2), "spec.resources.limits[nvidia.com/gpu]: GPUs without a rank (2 GPUs, 1 ranks) is not "
+        (Features(gpus=2), "spec.resources.limits[nvidia.com/gpu]: GPUs without a rank (2 GPUs, 1 rank) is not "
          "built in this version; set spec.parallelism so that tensor times pipeline is their number, or ask for a GPU "
          "for each rank"),
         (Features(attention=AttentionBackend.Triton), "spec.engine.attention: Triton attention (Triton) is not built "

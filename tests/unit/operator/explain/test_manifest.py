@@ -153,6 +153,14 @@ def test_what_is_read_does_not_grow_by_its_aliases() -> None:
         ),
         (NO_SPEC + "spec: []\n", "FILE:5: spec: expected an object, found []"),
         (PLAIN + "  graph:\n    prefill: Auto\n    decode: Piecewise\n", "FILE:10: spec.graph.decode: must be one of"),
+        (
+            PLAIN + "  graph:\n    decode: full\n",
+            'FILE:9: spec.graph.decode: must be one of Auto, Full, Breakable, Disabled, found "full"',
+        ),
+        (
+            PLAIN.replace("pvc://", ""),
+            "FILE:7: spec.model.uri must begin with one of pvc://, hf://, s3://, gs://, az://, https://, oci://, found",
+        ),
         (PLAIN + "  graph:\n    compile: Fast\n", "FILE:9: spec.graph.compile: must be one of Auto, None, Inductor, "),
         (PLAIN + "  engine:\n    maxBtch: 1\n", "FILE:9: spec.engine.maxBtch: no such field; did you mean maxBatch?"),
         (

@@ -250,7 +250,7 @@ def test_a_rollout_is_always_rolling(spec: dict[str, Any], surge: int, unavailab
         (
             {"resources": {"limits": {"nvidia.com/gpu": 2}}},
             Reason.FeatureNotBuilt,
-            "spec.resources.limits[nvidia.com/gpu]: GPUs without a rank (2 GPUs, 1 ranks) is not built in this "
+            "spec.resources.limits[nvidia.com/gpu]: GPUs without a rank (2 GPUs, 1 rank) is not built in this "
             "version; set spec.parallelism so that tensor times pipeline is their number, or ask for a GPU for each "
             "rank",
         ),
