@@ -38,6 +38,11 @@ class Latent(NamedTuple):
         """Width of a head's query and key."""
         return self.plain + self.rotated
 
+    @property
+    def shared(self) -> int:
+        """Rows of one layer's matrices that belong to no head: those that make the latents and the part of a key."""
+        return self.cached + self.query_rank
+
     def weights(self, hidden: int, heads: int) -> int:
         """Of one layer's matrices."""
         queries, heads_kv = heads * self.query, heads * (self.plain + self.value)

@@ -50,12 +50,14 @@ def weights_bytes(config: EngineConfig, model: ModelFacts, stage: int = 0) -> in
 
 def _undivided_params(config: EngineConfig, model: ModelFacts, stage: int) -> int:
     """Weights that ranks do not divide, or divide less, of one stage of a pipeline: each has the router of a mixture,
-    what joins token and state in a head, and a key-value head that it may share with others."""
-    spread, shared = config.features, max(0, config.features.tensor - model.kv_heads)
+    what joins token and state in a head, what makes latents, and a key-value head that it may share with others."""
+    spread, again = config.features, 2 * model.head_dim * max(0, config.features.tensor - model.kv_heads)
+    if model.latent is not None:
+        again = model.latent.shared * (spread.tensor - 1)
     layers = stage_layers(model.layers, spread.pipeline)[stage]
     routers = min(layers, model.sparse_layers) * model.hidden * model.experts
     joins = 0 if model.head is None else model.joining * (spread.tensor - 1) // spread.tensor
-    return routers + joins + layers * 2 * model.hidden * model.head_dim * shared // spread.tensor
+    return routers + joins + layers * model.hidden * again // spread.tensor
 
 
 def _drafting(config: EngineConfig, draft: ModelFacts) -> EngineConfig:
@@ -121,11 +123,12 @@ def host_page_bytes(config: EngineConfig, model: ModelFacts) -> int:
 
 def read_bytes(config: EngineConfig, model: ModelFacts) -> int:
     """What all ranks read of a streamed checkpoint in 16 bits, or in FP8 where it is. Each rank reads matrices whole
-    whose inputs ranks divide: their rows lie too close together to ask for parts of them."""
+    whose inputs ranks divide: their rows lie too close together to ask for parts of them. What makes latents it has."""
     spread = config.features
     alone = replace(spread, tensor=1, pipeline=1, expert=1, quantization=None)
     once = weights_bytes(replace(config, dtype="bfloat16", features=alone), model)
-    out = model.layers * model.heads * model.head_dim
+    width, latents = (model.head_dim, 0) if model.latent is None else (model.latent.value, model.latent.shared)
+    out = model.layers * (model.heads * width + latents)
     down = model.dense_layers * model.intermediate + model.sparse_layers * model.shared_intermediate
     experts = model.sparse_layers * model.experts * (model.expert_intermediate or model.intermediate)
     again = (out + down) * (spread.tensor - 1) + experts * (max(1, spread.tensor // spread.expert) - 1)

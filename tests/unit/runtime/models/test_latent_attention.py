@@ -24,6 +24,7 @@ from graphpod_policy import (
 )
 from graphpod_policy.start.can_start import can_start
 from graphpod_policy.start.footprint import page_bytes as estimated
+from graphpod_policy.start.footprint import weights_bytes
 from graphpod_runtime.base.errors import ModelUnsupported
 from graphpod_runtime.cache.host_pool import HostPool
 from graphpod_runtime.cache.kv import KvCache, page_bytes
@@ -113,6 +114,19 @@ def test_the_cache_has_one_vector_of_a_token_and_the_estimate_says_so(
     one = page_bytes(shape, cache.page_size, torch.float32)
     assert one == estimated(runner.config, facts) == shape.layers * cache.page_size * shape.head_dim * 4
     assert runner.report.kv_bytes == cache.pages * one
+
+
+@pytest.mark.parametrize("changes", [{}, {"q_lora_rank": None}])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_the_weights_of_a_rank_are_those_of_its_heads_and_all_that_makes_latents(
+    tmp_path: Path, changes: dict[str, Any], ranks: int
+) -> None:
+    """The estimate leaves out norms."""
+    written(tiny("deepseek_v2", vocab_size=200, **changes), tmp_path)
+    facts = ModelFacts.of(json.loads((tmp_path / "config.json").read_bytes()))
+    model = load_model(tmp_path, torch.float32, 64, rank=ranks - 1, ranks=ranks)
+    taken = sum(one.nbytes for one in model.module().parameters() if one.dim() > 1)
+    assert weights_bytes(engine_config(tmp_path, Policy.Disabled, Policy.Disabled, tensor=ranks), facts) == taken
 
 
 def test_pages_of_latents_come_back_from_the_host(folder: Path) -> None:

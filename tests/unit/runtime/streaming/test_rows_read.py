@@ -1,5 +1,6 @@
 """What the loader asks for of a streamed checkpoint is all that a rank's weights are made of: the rest is no number."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from graphpod_policy import ModelFacts, Policy
+from graphpod_policy.start.footprint import read_bytes
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.models import loader
 from graphpod_runtime.models.checkpoint import tensors
 from graphpod_runtime.models.loader import load_model
-from tests.unit.runtime.conftest import write_llama
+from tests.unit.runtime.conftest import engine_config, write_llama
 from tests.unit.runtime.models.fp8_checkpoints import FORMATS, quantize
 from truth.families.tiny import tiny
 from truth.families.trial import _written as written
@@ -82,8 +85,8 @@ def parts(folder: Path, **given: Any) -> Iterator[dict[str, Tensor]]:
             yield found
 
 
-def compared(folder: Path, monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
-    """Each part is that of the folder, and ranks read less than the whole."""
+def compared(folder: Path, monkeypatch: pytest.MonkeyPatch, **given: Any) -> int:
+    """Each part is that of the folder, and ranks read less than the whole. Returns what all of them read together."""
     wanted, read = list(parts(folder, **given)), list[int]()
     with monkeypatch.context() as patch:
         streamed_as(patch, read)
@@ -95,6 +98,7 @@ def compared(folder: Path, monkeypatch: pytest.MonkeyPatch, **given: Any) -> Non
     whole = sum(tensor.nbytes for _, _, tensor in tensors(folder))
     assert max(read) <= whole
     assert max(read) < whole or len(read) == 1
+    return sum(read)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -104,6 +108,19 @@ def test_a_part_of_a_family_is_made_of_what_is_asked_for(
     model_type, changes, given = CASES[name]
     written(tiny(model_type, vocab_size=VOCABULARY, **changes), tmp_path)
     compared(tmp_path, monkeypatch, **given)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("changes", [{}, {"q_lora_rank": None}])
+def test_what_ranks_read_of_heads_over_latents_is_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], ranks: int
+) -> None:
+    """But for norms and routers."""
+    written(tiny("deepseek_v2", vocab_size=VOCABULARY, **changes), tmp_path)
+    facts = ModelFacts.of(json.loads((tmp_path / "config.json").read_bytes()))
+    asked = engine_config(tmp_path, Policy.Disabled, Policy.Disabled, tensor=ranks)
+    found = compared(tmp_path, monkeypatch, ranks=ranks)
+    assert found == pytest.approx(2 * read_bytes(asked, facts), rel=0.02)  # the folder has 32 bits
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
