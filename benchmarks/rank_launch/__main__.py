@@ -30,14 +30,23 @@ from benchmarks.rank_launch.model import write
 from graphpod_policy import Device, EngineConfig
 from graphpod_runtime.api.local_config import LocalOptions, add_local_options, local_config
 from graphpod_runtime.base.arguments import memory
-from graphpod_runtime.wire.messages import CounterSnapshot, Fatal, Finished, Submit, Warmup, decode_events, encode
+from graphpod_runtime.wire.messages import (
+    Arriving,
+    CounterSnapshot,
+    Fatal,
+    Finished,
+    Submit,
+    Warmup,
+    decode_events,
+    encode,
+)
 from graphpod_runtime.wire.socket import BEAT, WIRE, FrontEnd
 
 START_SECONDS, ANSWER_SECONDS, WARM = 600.0, 60.0, 10
 BLOCK = 10
 """Requests to an engine before the next one is asked."""
 NOW, BEFORE = "now", "before"
-OF_LEAST = ("launch last", "lag", "token")
+OF_LEAST = ("rank 0 came", "launch last", "lag", "token")
 """Figures with a tenth percentile: what others do on the machine only adds to them."""
 
 
@@ -61,11 +70,14 @@ class Asked:
             )
         self._until(lambda event: isinstance(event, Warmup) and event.report["state"] == "Ready", START_SECONDS)
 
-    def ask(self, kind: str, prompt: list[int]) -> None:
-        """Returns when it is answered, by one token."""
+    def ask(self, kind: str, prompt: list[int], announced: float = 0.0) -> None:
+        """Returns when it is answered, by one token. `announced`: seconds before it that the engine hears of it."""
         self._heard(0.0)
-        name, began = f"{kind} {len(self.requests)}", time.perf_counter_ns()
         assert self._ends.line is not None
+        if announced:
+            self._ends.line.send(encode([Arriving()]))
+            time.sleep(announced)
+        name, began = f"{kind} {len(self.requests)}", time.perf_counter_ns()
         self._ends.line.send(encode([Submit(name, prompt, 1, ignore_eos=True)]))
         self._until(lambda event: isinstance(event, Finished) and event.id == name, ANSWER_SECONDS)
         self.requests.append((kind, began, time.perf_counter_ns()))
@@ -136,20 +148,26 @@ def main() -> int:
         folder = Path(scratch)
         trees = {BEFORE: checked_out(options.against, folder / "tree")} if options.against else {}
         engines = dict(_engines(options, {**trees, NOW: ROOT}, folder, until))
-        chance, kinds = random.Random(1), {"warm": (WARM, 0.0), "row": (options.rounds, options.pause)}
+        chance, kinds = random.Random(1), {"warm": (WARM, 0.0, 0.0), "row": (options.rounds, options.pause, 0.0)}
         if options.quiet_rounds:
-            kinds["quiet"] = options.quiet_rounds, options.quiet
-        for kind, (rounds, pause) in kinds.items():
+            kinds["quiet"] = options.quiet_rounds, options.quiet, 0.0
+        if options.announced and options.quiet_rounds:
+            kinds["announced"] = options.quiet_rounds, options.quiet, options.announced
+        for kind, (rounds, pause, announced) in kinds.items():
             for done in range(0, rounds, BLOCK):
                 print(f"{kind}: {done} of {rounds}", file=sys.stderr, flush=True)
-                for asked in engines.values():
+                for (tree, _), asked in engines.items():
+                    if announced and tree == BEFORE:
+                        continue  # it may be of a commit that knows no such notice
                     for _ in range(min(BLOCK, rounds - done)):
                         time.sleep(pause)
-                        asked.ask(kind, [chance.randrange(options.vocabulary) for _ in range(options.tokens)])
+                        prompt = [chance.randrange(options.vocabulary) for _ in range(options.tokens)]
+                        asked.ask(kind, prompt, announced)
         rows = [
             {"tree": tree, "ranks": ranks, "kind": kind} | parts_of(asked, kind)
             for kind in kinds if kind != "warm"
             for (tree, ranks), asked in engines.items()
+            if any(each[0] == kind for each in asked.requests)
         ]  # fmt: skip
     ratios = _ratios(rows)
     for row in rows:
@@ -172,6 +190,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pause", type=float, default=0.003, help="seconds before each; default: %(default)s")
     parser.add_argument("--quiet-rounds", type=int, default=20, help="requests after a quiet; default: %(default)s")
     parser.add_argument("--quiet", type=float, default=1.0, help="seconds of it; default: %(default)s")
+    parser.add_argument(
+        "--announced",
+        type=float,
+        default=0.0,
+        help="seconds before a request after a quiet that engines hear of it, in as many rounds again; default: never",
+    )
     parser.add_argument("--awake", type=float, default=0.02, help="seconds; default: %(default)s")
     parser.add_argument("--kv-cache", type=memory, default=64 << 20, metavar="SIZE", help="default: 64Mi")
     parser.add_argument("--against", metavar="COMMIT", help="a commit to compare with")
@@ -200,13 +224,16 @@ def _engines(
 
 
 def _ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Of the launch at the last rank: more ranks to the fewest, and now to before."""
+    """Of the launch at the last rank: more ranks to the fewest, now to before, and announced requests to others."""
     found, least = {}, min(row["ranks"] for row in rows)
     for figure in ("launch last", "launch last p10"):
         by = {(row["kind"], row["tree"], row["ranks"]): row[figure] for row in rows}
         for (kind, tree, ranks), value in by.items():
             if ranks != least:
                 found[f"{figure}, {kind}, {tree}: {ranks} ranks to {least}"] = round(value / by[kind, tree, least], 3)
+            if kind == "announced":
+                others = by["quiet", tree, ranks]
+                found[f"{figure}, {ranks} ranks, {tree}: announced to quiet"] = round(value / others, 3)
             if tree == NOW and (before := by.get((kind, BEFORE, ranks))):
                 found[f"{figure}, {kind}, {ranks} ranks: now to before"] = round(value / before, 3)
     return found

@@ -48,6 +48,7 @@ def _awake(*given: Any, **named: Any) -> Any:
 
 if __name__ == "__main__":
     others.awake_seconds = lambda features: float(os.environ[AWAKE])  # no call in earlier commits
+    process.awake_seconds = others.awake_seconds  # so that the loop rehearses, too
     others.COMMAND = (sys.executable, "-m", "benchmarks.rank_launch.rank")
     _loop, process.Loop, process.Others = process.Loop, _awake, _noted  # type: ignore[misc,assignment]
     sys.exit(process.main(make_runner=_runner))

@@ -13,7 +13,6 @@ from gguf import GGUFReader, ReaderTensor
 from gguf.quants import dequantize
 
 from graphpod_policy.facts import MOST_SIZE
-from graphpod_runtime.base.files.regular_file import open_regular
 from graphpod_runtime.convert.problem import ConvertError
 
 MAGIC = b"GGUF"
@@ -28,7 +27,7 @@ class Source:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with open_regular(path) as file:
+            with path.open("rb") as file:
                 magic = file.read(len(MAGIC))
         except OSError as error:
             raise ConvertError(f"{path}: cannot be read: {error.strerror}; give the path of a .gguf file") from error

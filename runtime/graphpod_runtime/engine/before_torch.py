@@ -13,9 +13,7 @@ from pathlib import Path
 
 from graphpod_policy import Device, EngineConfig
 from graphpod_runtime.base.errors import ModelInvalid
-from graphpod_runtime.base.files.regular_file import open_regular
 from graphpod_runtime.compiled.bytecode import keep_bytecode
-from graphpod_runtime.compiled.triton_folder import name_triton_folder
 from graphpod_runtime.models.checkpoint_files import files_of
 
 PIECE = 64 << 20
@@ -24,9 +22,8 @@ PIECE = 64 << 20
 
 def begin(config: EngineConfig) -> None:
     """Begins to read the weights that `config` names into the page cache, and on a GPU to wake the driver. Python finds
-    bytecode from then on, and Triton its kernels."""
+    bytecode from then on."""
     keep_bytecode()
-    name_triton_folder()
     for folder in (config.model.path, config.features.speculative_draft):
         if folder is not None:
             read_ahead(Path(folder))
@@ -46,7 +43,7 @@ def _aside(name: str, work: Callable[[], None]) -> None:
 def _read_ahead(folder: Path) -> None:
     with contextlib.suppress(OSError, ModelInvalid):
         for path in files_of(folder):
-            with open_regular(path) as file:
+            with path.open("rb") as file:
                 for at in range(0, os.fstat(file.fileno()).st_size, PIECE):
                     os.posix_fadvise(file.fileno(), at, PIECE, os.POSIX_FADV_WILLNEED)
 

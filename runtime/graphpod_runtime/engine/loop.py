@@ -23,6 +23,7 @@ from graphpod_runtime.grammar.matcher import AnswerGrammar
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import (
     Abort,
+    Arriving,
     Command,
     CounterSnapshot,
     Drain,
@@ -36,6 +37,7 @@ from graphpod_runtime.wire.messages import (
     Tokens,
     Wake,
 )
+from graphpod_runtime.wire.wakefulness import REHEARSAL_SECONDS
 
 IDLE_SECONDS = 0.5
 """An idle loop wakes this often, to beat."""
@@ -85,17 +87,18 @@ class Loop:
         *,
         runs_behind: bool = False,
         rouse: Callable[[], None] = lambda: None,
+        rehearse: Callable[[], None] = lambda: None,
     ) -> None:
         """`beat` is called once a turn: silence means that a pass is stuck. `awake`: seconds without work before the
         loop sleeps. `runs_behind`: launches return before the device has run them. `rouse` is called for each request
-        before its first pass is planned.
+        before its first pass is planned, and `rehearse` now and then while the loop looks for commands.
         """
         self._runner = runner
         path = Path(runner.config.model.path)
         self.grammars = Grammars(path, runner.vocabulary, runner.eos_ids, runner.counters)
         self._awake = awake
-        self._worked = 0.0
-        """When it last had work."""
+        self._worked, self._rehearsed = 0.0, float("-inf")
+        """When it last had work, and when it last rehearsed."""
         self._rested = time.monotonic()
         """When it last had work, or began."""
         self._link = link
@@ -115,7 +118,7 @@ class Loop:
         )
         idle = config.features.sleep_after_seconds
         self._slumber = Slumber(runner.sleeper, runner.counters, self.scheduler.kv.forget, beat, idle)
-        self._runs_behind, self._rouse = runs_behind, rouse
+        self._runs_behind, self._rouse, self._rehearse = runs_behind, rouse, rehearse
         self._delay = LaunchDelay()
         self._pipeline = RunAhead(self.scheduler, runner, self._planned, self._delay if runs_behind else None)
 
@@ -155,6 +158,7 @@ class Loop:
             self._metrics.landed(len(landed))
         elif not self.busy:
             self._slumber.rest(self._rested)
+            self._stay_warm()
         said = self._slumber.changes()
         ended = bool(said) or any(isinstance(event, Finished) for event in events)
         # What ended in flight gives its pages back a turn later.
@@ -186,6 +190,14 @@ class Loop:
             return 0.0
         return GRAMMAR_SECONDS if self.grammars.waiting else IDLE_SECONDS
 
+    def _stay_warm(self) -> None:
+        """While it looks for commands."""
+        now = time.monotonic()
+        looks = now - self._worked < self._awake and not self._slumber.asleep
+        if looks and now - self._rehearsed > REHEARSAL_SECONDS:
+            self._rehearse()
+            self._rehearsed = time.monotonic()
+
     def _obey(self, command: Command) -> list[Event]:
         match command:
             case Submit():
@@ -206,6 +218,9 @@ class Loop:
                 if self.scheduler.abort(command.id):
                     self._metrics.left(command.id)
                     return [Finished(command.id, FinishReason.Abort)]
+            case Arriving() if not self._slumber.asleep:
+                self._worked = time.monotonic()
+                self._rouse()
             case Sleep() | Wake() | Reload():
                 self._slumber.obey(command)
             case Drain():

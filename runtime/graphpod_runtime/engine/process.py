@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphpod_policy import Device, EngineConfig, ExitCode, config_hash
 from graphpod_runtime.base.failure import StartFailure
@@ -115,12 +115,20 @@ def _serve(
     awake = awake_seconds(config.features)
     # What a stage computes says nothing of when the pipeline is free.
     runs_behind = cuda and config.features.pipeline == 1
-    loop = Loop(runner, link, lambda: pulse.beat("Ready"), awake, runs_behind=runs_behind, rouse=rouse)
+    beat, rehearse = partial(pulse.beat, "Ready"), _rehearsal(runner) if awake else lambda: None
+    loop = Loop(runner, link, beat, awake, runs_behind=runs_behind, rouse=rouse, rehearse=rehearse)
     try:
         loop.grammars.compiler.prepare()
     except GrammarsUnavailable as error:
         log.warning("requests with a grammar are refused: %s", error)
     loop.run()
+
+
+def _rehearsal(runner: Any) -> Callable[[], None]:
+    """Of a runner with a device."""
+    from graphpod_runtime.engine.forward.unread_inputs import rehearse
+
+    return partial(rehearse, runner.config.page_size, runner.engine.device)
 
 
 def _real_runner(

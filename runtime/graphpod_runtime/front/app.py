@@ -1,6 +1,7 @@
 """The front's life: admin port, engine, API port, then one of the ends: asked to, engine dead, stuck, cannot load."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -15,7 +16,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from graphpod_policy import ConfigError, ExitCode, ModelFacts, ModelUnreadable
-from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
+from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
 from graphpod_runtime.front import drain as draining
 from graphpod_runtime.front.access.api_key import ApiKey, ApiKeyInvalid
 from graphpod_runtime.front.access.cors import with_cors
@@ -38,6 +39,7 @@ from graphpod_runtime.front.tracing.traced_app import TracedApp
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.messages import CounterSnapshot, Event, Heartbeat, Residence, Warmup
 from graphpod_runtime.wire.report import State, captured_after
+from graphpod_runtime.wire.wakefulness import awake_seconds
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -61,9 +63,8 @@ def run(options: ServeOptions, http: socket.socket, admin: socket.socket) -> int
         return report(Ending(ExitCode.ConfigInvalid, f"{options.config}: {error}"), options.termination_log)
     except (ApiKeyInvalid, TlsInvalid) as error:
         return report(Ending(ExitCode.SettingInvalid, str(error)), options.termination_log)
-    # Not closed: that would wait for the threads of requests, of which one may take minutes.
-    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    return report(runner.run(Front(options, status, key, certificate).run(http, admin)), options.termination_log)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return report(runner.run(Front(options, status, key, certificate).run(http, admin)), options.termination_log)
 
 
 CAPTURES = {State.Capturing: ExitCode.CaptureFailed, State.SelfChecking: ExitCode.SelfCheckFailed}
@@ -112,8 +113,9 @@ class Front:
         plan = status.config.resolved()
         self._watchdog = Watchdog(plan, model=_model(Path(status.config.model.path)))
         self._began = time.monotonic()
-        ranks = status.config.features.ranks
-        self._engine = EngineClient(self._on_event, options.engine_command or ENGINE_COMMAND, ranks)
+        command, awake = options.engine_command or ENGINE_COMMAND, awake_seconds(status.config.features)
+        self._engine = EngineClient(self._on_event, command, status.config.features.ranks, awake)
+        self._middleware.arriving = self._engine.arriving
         self._exporter.sent = lambda: self._engine.open
         self._sleeping = Sleeping(status, self._engine.send)
         self._asked = asyncio.Event()
@@ -140,8 +142,9 @@ class Front:
             await asyncio.gather(asyncio.wait((self._serving,), timeout=GOODBYE_SECONDS), probes.stop(GOODBYE_SECONDS))
             self._serving.cancel()
             if self._traced.tracer is not None:
-                self._traced.tracer.queue.shutdown()  # on the loop, which serves nothing more: all threads may be taken
-            await asyncio.wait((self._serving,), timeout=GOODBYE_SECONDS)
+                await asyncio.to_thread(self._traced.tracer.queue.shutdown)
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._serving
             self._engine.close()
 
     def _door(self) -> ASGIApp:

@@ -3,6 +3,8 @@ after a drain, `Connection: close` during one, `x-request-id` on all answers, th
 answers, and a log line for each refusal. The API behind it gets whole bodies of limited length.
 """
 
+from collections.abc import Callable
+
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -31,6 +33,8 @@ class ApiMiddleware:
         self, status: Status, metrics: FrontMetrics, info: ServerInfo, key: ApiKey | None, limits: HttpLimits
     ) -> None:
         self.app: ASGIApp | None = None
+        self.arriving: Callable[[], None] = lambda: None
+        """Called for a request that is let in, before its body is read."""
         self._key = key
         self._status = status
         self._metrics = metrics
@@ -67,6 +71,8 @@ class ApiMiddleware:
                     await _refuse(said, scope, counted)
                 return
             refusal = refusal or self._refusal() or _declared_too_large(scope, self._room.limits)
+            if refusal is None and scope["method"] == "POST":
+                self.arriving()
             if refusal is None and (refusal := await incoming.read()) is None and self.app is not None:
                 await self._call(self.app, scope, incoming.receive, counted)
             else:

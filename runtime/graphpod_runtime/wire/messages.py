@@ -117,6 +117,10 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
     id: str
 
 
+class Arriving(msgspec.Struct, frozen=True, tag=True):
+    """A request is being received: an engine that sleeps without work wakes up while the front reads it."""
+
+
 class Drain(msgspec.Struct, frozen=True, tag=True):
     """End the process once every request has ended."""
 
@@ -137,7 +141,7 @@ class Reload(msgspec.Struct, frozen=True, tag=True):
     revision: str
 
 
-Command = Submit | Abort | Drain | Sleep | Wake | Reload
+Command = Submit | Abort | Arriving | Drain | Sleep | Wake | Reload
 
 
 class Phases(msgspec.Struct, frozen=True, array_like=True):

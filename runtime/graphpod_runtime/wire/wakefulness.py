@@ -8,6 +8,8 @@ from pathlib import Path
 from graphpod_policy import Device, FeatureConfig
 
 AWAKE_SECONDS = 0.02
+REHEARSAL_SECONDS = 0.002
+"""A loop that looks for work does a part of a pass this often: what it does not do leaves the processor's caches."""
 SPARE, EACH = 2, 2
 """Processors with which loops may be kept awake. Each loop has one, and so has the driver of its device; the front has
 one, and one is left for all others."""

@@ -6,9 +6,8 @@ not know: every likeness is greedy, and the first rank's tokens replace what it 
 
 from collections import deque
 
-from graphpod_runtime.cache.pages import SCRATCH_PAGE
-from graphpod_runtime.engine.forward.inputs import inputs_of
 from graphpod_runtime.engine.forward.pass_in_flight import PassInFlight
+from graphpod_runtime.engine.forward.unread_inputs import rehearse
 from graphpod_runtime.engine.ranks.copies import FollowingCopies
 from graphpod_runtime.engine.ranks.messages import AwaitCopies, Choose, Land, Launch, Load, Order, Rouse, Row, Store
 from graphpod_runtime.engine.ranks.stage_runner import StageRunner
@@ -46,7 +45,8 @@ class Following:
             case AwaitCopies():
                 self._tier.tier.join_all()
             case Rouse():
-                self._rehearse()
+                if not self._flights:
+                    rehearse(self._runner.config.page_size, self._runner.engine.device)
             case _:
                 return False
         return True
@@ -80,14 +80,6 @@ class Following:
             for sequence, end in zip(sequences, _ends(batch), strict=True):
                 sequence.launched = end
         self._flights.append((batch, flight))
-
-    def _rehearse(self) -> None:
-        """Makes inputs that no pass reads. A process that has slept makes its next ones in a multiple of the time: its
-        code and objects have left the processor's caches. Here the first rank still plans."""
-        size = self._runner.config.page_size
-        sequence = Sequence("", [0] * size, size, 1)
-        sequence.pages = [SCRATCH_PAGE]
-        inputs_of(PrefillBatch((Chunk(sequence, 0, size),)), size, self._runner.engine.device)
 
     @property
     def _tier(self) -> FollowingCopies:

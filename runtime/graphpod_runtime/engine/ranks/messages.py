@@ -90,7 +90,7 @@ class AwaitCopies(msgspec.Struct, frozen=True, tag=True):
 
 
 class Rouse(msgspec.Struct, frozen=True, tag=True):
-    """A pass will be launched soon: a rank that sleeps wakes up while it is planned."""
+    """A pass may be launched soon: a rank that sleeps wakes up while it is planned, and rehearses."""
 
 
 class Leave(msgspec.Struct, frozen=True, tag=True):

@@ -17,8 +17,9 @@ from zmq.utils import z85
 
 from graphpod_runtime.base.group_key import derived
 from graphpod_runtime.engine.ranks.meeting import Meeting
-from graphpod_runtime.engine.ranks.messages import Leave, Notice, Order, decode_notices, decode_order, encode
+from graphpod_runtime.engine.ranks.messages import Leave, Notice, Order, Rouse, decode_notices, decode_order, encode
 from graphpod_runtime.wire.line import Line
+from graphpod_runtime.wire.wakefulness import REHEARSAL_SECONDS
 
 SEND_LIMIT_MS = 2000
 """A rank that ends waits so long for its last frame to leave."""
@@ -28,6 +29,7 @@ FILES = "ipc://"
 """What URLs begin with that lead to a file."""
 SLEEP_SECONDS = 60.0
 """A rank without orders looks this often for more."""
+ROUSE = encode(Rouse())
 LATE_MS = 1000
 """A thread that gives orders later looks this often whether its line is closed: a socket that another thread closes
 ends no wait for it."""
@@ -87,15 +89,22 @@ class OrdersIn:
         own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         own.connect(path)
         self._line, self._awake = Line(own), awake
+        self._until: float | None = None
+        """When it sleeps; None: it has given an order, which may take any time."""
 
     def next(self) -> bytes | None:
-        """Waits for it; None: the first rank has gone."""
-        until = time.monotonic() + self._awake
+        """Waits for it; None: the first rank has gone. While it looks for orders it gives ROUSE now and then."""
+        began = time.monotonic()
+        if self._until is None:
+            self._until = began + self._awake
         while not (frames := self._line.take(1)):
             if self._line.ended:
                 return None
-            if time.monotonic() >= until:
+            if (now := time.monotonic()) >= self._until:
                 self._line.wait(SLEEP_SECONDS)
+            elif now - began > REHEARSAL_SECONDS:
+                return ROUSE
+        self._until = None
         return frames[0]
 
 

@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from graphpod_runtime.front.requests.open_requests import OpenRequests
 from graphpod_runtime.front.requests.termination import Ending
 from graphpod_runtime.wire.messages import (
     CRASHES,
+    Arriving,
     Command,
     Drain,
     Event,
@@ -36,11 +38,16 @@ class EngineClient(OpenRequests):
     """One engine process. `on_event` gets what belongs to no request: Warmup, Counters, Heartbeat."""
 
     def __init__(
-        self, on_event: Callable[[Event], None], command: Sequence[str] = ENGINE_COMMAND, ranks: int = 1
+        self,
+        on_event: Callable[[Event], None],
+        command: Sequence[str] = ENGINE_COMMAND,
+        ranks: int = 1,
+        awake: float = 0.0,
     ) -> None:
-        """`ranks`: of its engine, whose first one it is."""
+        """`ranks`: of its engine, whose first one it is; `awake`: seconds that the engine's loop looks for requests
+        before it sleeps, 0 where it sleeps at once."""
         super().__init__()
-        self._ranks = ranks
+        self._ranks, self._awake = ranks, awake
         self._on_event = on_event
         self._command = command
         self._folder = tempfile.TemporaryDirectory(prefix="graphpod-")
@@ -88,6 +95,12 @@ class EngineClient(OpenRequests):
         """The engine ends once its requests have ended."""
         self._drained = True
         self._send([Drain()])
+
+    def arriving(self) -> None:
+        """A request is being received: an engine that sleeps wakes up while this process reads it."""
+        if self._awake and not self.open and (now := time.monotonic()) - self._quiet_since > self._awake:
+            self._quiet_since = now  # it is awake from now on, and one of several requests is enough
+            self._send([Arriving()])
 
     def send(self, command: Command) -> None:
         """A command that belongs to no request."""

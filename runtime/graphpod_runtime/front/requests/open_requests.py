@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import ParamSpec, Protocol, TypeVar
@@ -28,6 +29,8 @@ class OpenRequests(ABC):
     def __init__(self) -> None:
         self._streams: dict[str, tuple[EngineStream, int]] = {}
         self._numbers = itertools.count()
+        self._quiet_since = 0.0
+        """When the latest request has ended, by time.monotonic()."""
         self._closed: str | None = None
         """Why no request is taken any more."""
         self.watch: Watch | None = None
@@ -63,6 +66,7 @@ class OpenRequests(ABC):
         finally:
             for id in ids:
                 self._abort(id)
+            self._quiet_since = time.monotonic()
 
     def abort_all(self, message: str) -> None:
         """Ends every request, open or to come, with an error and frees it in the engine."""

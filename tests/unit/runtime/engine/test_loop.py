@@ -1,5 +1,6 @@
 """The loop over a link of lists and a runner of arithmetic."""
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, Policy, PrefixCache, ServingConfig
 from graphpod_runtime.cache.pages import PageAllocator
+from graphpod_runtime.engine import loop
 from graphpod_runtime.engine.loop import GAUGES_SECONDS, Loop
 from graphpod_runtime.engine.schedule.batch import Batch, DecodeBatch
 from graphpod_runtime.engine.schedule.yielded import Yielded
@@ -15,6 +17,7 @@ from graphpod_runtime.grammar.compiler import Compiled
 from graphpod_runtime.wire.counters import Counters, Sample
 from graphpod_runtime.wire.messages import (
     Abort,
+    Arriving,
     Command,
     CounterSnapshot,
     Drain,
@@ -226,6 +229,38 @@ def test_whoever_sleeps_is_roused_before_the_first_pass_of_a_request_is_planned(
     link = ListLink([Submit("a", [1], 2)], [Drain()])
     Loop(Launching(), link, lambda: None, rouse=lambda: did.append("rouse")).run()
     assert did == ["rouse", "launch", "launch"]
+
+
+def test_a_request_that_is_received_after_a_quiet_keeps_the_loop_awake_and_rehearses_a_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "REHEARSAL_SECONDS", 60.0)
+    did: list[str] = []
+
+    class Link(ListLink):
+        def poll(self, seconds: float) -> list[Command]:
+            did.append("waits" if seconds else "looks")
+            return super().poll(seconds)
+
+    def does(what: str) -> Callable[[], None]:
+        return lambda: did.append(what)
+
+    link = Link([], [Arriving()], [], [Drain()])
+    Loop(CountingRunner(), link, lambda: None, 60.0, rouse=does("rouse"), rehearse=does("rehearse")).run()
+    assert did == ["waits", "waits", "rouse", "rehearse", "looks", "looks"]
+
+
+@pytest.mark.parametrize("asleep", [False, True])
+def test_a_loop_that_looks_for_requests_rehearses_again_but_not_while_the_weights_are_away(
+    monkeypatch: pytest.MonkeyPatch, asleep: bool
+) -> None:
+    monkeypatch.setattr(loop, "REHEARSAL_SECONDS", -1.0)
+    monkeypatch.setattr(loop.Slumber, "asleep", asleep)
+    did: list[str] = []
+    link = ListLink([Submit("a", [1], 1)], [], [], [], [Arriving()], [Drain()])
+    served = Loop(CountingRunner(), link, lambda: None, 60.0, rehearse=lambda: did.append("rehearse"))
+    served.run()
+    assert len(did) == (0 if asleep else 4), "each turn without work, until it drains"
 
 
 class Clock:

@@ -15,7 +15,7 @@ from graphpod_runtime.front.requests.engine_client import EngineClient
 from graphpod_runtime.front.requests.engine_stream import Arrived
 from graphpod_runtime.front.requests.termination import Ending
 from graphpod_runtime.front.status import Status
-from graphpod_runtime.wire.messages import Finished, FinishReason, Submit
+from graphpod_runtime.wire.messages import Arriving, Command, Finished, FinishReason, Submit
 from graphpod_runtime.wire.report import State
 
 from .conftest import engine_json
@@ -53,6 +53,42 @@ def test_a_request_that_comes_after_the_end_ends_at_once() -> None:
 
     ended = Finished("r0", FinishReason.Error, "the server is shutting down")
     assert asyncio.run(late()) == {0: Arrived(finished=ended)}
+
+
+class Sending(EngineClient):
+    """Keeps what it would send."""
+
+    def __init__(self, awake: float) -> None:
+        super().__init__(lambda event: None, awake=awake)
+        self.sent: list[Command] = []
+
+    def _send(self, commands: list[Command]) -> None:
+        self.sent += commands
+
+
+@pytest.mark.parametrize(
+    ("awake", "quiet", "sent"),
+    [(0.02, 0.03, [Arriving()]), (0.02, 0.0, []), (0.0, 9.0, [])],
+    ids=["asleep", "awake", "sleeps at once"],
+)
+def test_an_engine_that_sleeps_hears_of_a_request_before_its_body_is_read(
+    awake: float, quiet: float, sent: list[Command]
+) -> None:
+    async def received() -> list[Command]:
+        client = Sending(awake)
+        with client.submit([partial(Submit, prompt=[1], max_tokens=1)]) as stream:
+            client.arriving()
+            assert [type(command) for command in client.sent] == [Submit], "an engine that works does not sleep"
+            client._arrived(Finished("r0", FinishReason.Stop))
+            await stream.next()
+        client.sent.clear()
+        client._quiet_since -= quiet
+        client.arriving()
+        client.arriving()
+        client.close()
+        return client.sent
+
+    assert asyncio.run(received()) == sent, "one is enough"
 
 
 def test_a_request_that_cannot_be_sent_leaves_none_of_its_group_open() -> None:

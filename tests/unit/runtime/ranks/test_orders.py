@@ -14,8 +14,9 @@ from graphpod_policy import Device, ExitCode, Policy
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.pages import SCRATCH_PAGE, PageAllocator
+from graphpod_runtime.engine.forward import unread_inputs
 from graphpod_runtime.engine.forward.inputs import inputs_of
-from graphpod_runtime.engine.ranks import following, leading
+from graphpod_runtime.engine.ranks import leading
 from graphpod_runtime.engine.ranks.following import Following
 from graphpod_runtime.engine.ranks.leading import LaunchOrders
 from graphpod_runtime.engine.ranks.meeting import Meeting
@@ -115,14 +116,18 @@ def test_a_rank_that_has_gone_is_missed_by_the_pass_which_can_name_it_not_by_the
 def test_a_rank_that_is_roused_launches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """It makes inputs as a pass would, and they name no page of a sequence."""
     made: list[Inputs] = []
-    monkeypatch.setattr(following, "inputs_of", lambda *given: made.append(inputs_of(*given)))
+    monkeypatch.setattr(unread_inputs, "inputs_of", lambda *given: made.append(inputs_of(*given)))
     runner = SimpleNamespace(
         config=SimpleNamespace(page_size=4), engine=SimpleNamespace(device=torch.device("cpu")), pages=PageAllocator(2)
     )
-    assert Following(cast(Runner, runner)).obey(Rouse()), "more comes"
+    following = Following(cast(Runner, runner))
+    assert following.obey(Rouse()), "more comes"
     (inputs,) = made
     assert inputs.count == 4
     assert set(inputs.tables.flatten().tolist()) == {SCRATCH_PAGE}
+    following._flights.append(cast(Any, "a pass"))
+    assert following.obey(Rouse())
+    assert made == [inputs], "a copy in between would keep the device from the pass behind it"
 
 
 class Process:

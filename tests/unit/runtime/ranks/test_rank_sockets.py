@@ -7,8 +7,9 @@ import pytest
 
 from graphpod_runtime.engine.ranks import rank_sockets
 from graphpod_runtime.engine.ranks.meeting import Meeting
-from graphpod_runtime.engine.ranks.messages import Land, Leave, Load
+from graphpod_runtime.engine.ranks.messages import Land, Leave, Load, Rouse
 from graphpod_runtime.engine.ranks.rank_sockets import FirstEnds, Orders, OrdersIn, OrdersOut
+from graphpod_runtime.wire.wakefulness import REHEARSAL_SECONDS
 from tests.eventually import Eventually
 
 LIMIT = 20.0
@@ -29,6 +30,19 @@ def test_orders_come_in_order_and_the_end_of_the_first_rank_ends_them(tmp_path: 
     assert [own.next() for _ in range(4)] == [*(Load(number, [], []) for number in range(3)), Land()]
     ends.close()
     assert own.next() == Leave()
+
+
+def test_a_rank_that_looks_for_orders_is_roused_meanwhile_and_sleeps_in_the_end(tmp_path: Path) -> None:
+    """The time runs from the last order that it has carried out, however long that took."""
+    ends = FirstEnds(Meeting(tmp_path), 2)
+    own = Orders(Meeting(tmp_path), 1, 0.05)
+    ends.send(Land())
+    assert own.next() == Land()
+    threading.Timer(0.5, ends.send, [Load(1, [], [])]).start()
+    roused = list(iter(own.next, Load(1, [], [])))
+    assert roused == [Rouse()] * len(roused)
+    assert 1 <= len(roused) <= 0.05 / REHEARSAL_SECONDS + 1
+    ends.close()
 
 
 def test_a_rank_that_has_not_come_gets_nothing_and_the_first_one_hears_so(tmp_path: Path) -> None:

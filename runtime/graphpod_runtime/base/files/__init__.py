@@ -1,1 +1,0 @@
-"""Files of a model, as front and engine read them."""
