@@ -39,6 +39,11 @@ LATENT_ATTENTION_MAX = 2048
 """Largest default prefill size with latent attention, in tokens."""
 
 
+PROMPT_LEAST = 2048
+"""Tokens that a default prefill ladder reaches, however short contexts are: several prompts fill such a pass, and a GPU
+computes about as many tokens a second as in a larger one."""
+
+
 class MemoryRow(NamedTuple):
     """Default maxima on a GPU with less than `below` bytes: prefill tokens, decode sequences, and decode sequences
     when a layer is split over four devices or more.

@@ -17,7 +17,7 @@ from graphpod_policy.resolution.search import Search
 from graphpod_policy.resolution.sizing import Allowance, asked_ladder, budget_cut, device_cut, pass_cut, prefill_chunk
 from graphpod_policy.rules import BY_NAME, GATES, Case, speaking
 
-RESOLVER_REVISION = "2026-11-27.1"
+RESOLVER_REVISION = "2026-11-27.2"
 """Changes whenever the table or the search may give another plan for the same input."""
 
 AUTO_ORDER: dict[Phase, tuple[Policy, ...]] = {

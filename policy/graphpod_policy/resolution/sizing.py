@@ -10,6 +10,7 @@ from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.ladder.ladder import (
     CPU_PREFILL_MAX,
     LATENT_ATTENTION_MAX,
+    PROMPT_LEAST,
     Ladder,
     aligned,
     cpu_decode_ladder,
@@ -74,8 +75,9 @@ def pass_cut(sizes: Ladder, case: Case) -> tuple[Ladder, Changes]:
 
 
 def device_cut(sizes: Ladder, case: Case, chunk: int) -> tuple[Ladder, Changes]:
-    """A default ladder without the sizes that this device's row of the memory table does not have; a ladder of the
-    user's own is left alone.
+    """A default ladder without the sizes that this device's row of the memory table does not have, nor those that no
+    prompt fills: larger passes compute no faster, and a start captures and checks them. A ladder of the user's own is
+    left alone.
     """
     phase, features, facts = case.phase, case.features, case.facts
     default, _ = asked_ladder(case, None, chunk)
@@ -85,6 +87,9 @@ def device_cut(sizes: Ladder, case: Case, chunk: int) -> tuple[Ladder, Changes]:
     if phase is Phase.Prefill:
         latent = facts.model is not None and facts.model.latent_attention
         most = min(row.prefill, LATENT_ATTENTION_MAX) if latent else row.prefill
+        if features.prefill_chunk is None:
+            prompt = max(limits.context(features, facts), PROMPT_LEAST)
+            most = min(most, next((size for size in sizes if size >= prompt), most))
     elif features.max_batch is None:
         most = limits.batch(features, facts)
     else:

@@ -72,9 +72,10 @@ ROWS: tuple[Rule, ...] = (
         policies=GRAPHS,
         severity=Severity.Adjust,
         when=None,
-        because="the default ladder ends lower on a GPU of this memory or with latent attention",
+        because="the default ladder ends lower on a GPU of this memory, with latent attention or with short contexts",
         hint="set spec.graph.sizes to capture larger sizes",
-        source="SGLang server_args.py: chunked prefill and decode maximum by GPU memory; 2048 tokens for MLA",
+        source="SGLang server_args.py: chunked prefill and decode maximum by GPU memory; 2048 tokens for MLA; "
+        "a pass larger than the longest prompt takes as long as two",
         stage=Stage.Engine,
     ),
     Rule(

@@ -33,6 +33,7 @@ from graphpod_policy.ladder.ladder import (
     verify_ladder,
 )
 from graphpod_policy.limits import MOST_SIZES
+from graphpod_policy.resolution.resolve import chunk_there
 from graphpod_policy.resolution.sizing import Allowance, budget_cut
 from graphpod_policy.rules import Case
 from tests.unit.policy.services import CUDA, DECODE, GIB, LLAMA, PREFILL
@@ -212,7 +213,7 @@ def test_a_known_gpu_ends_default_ladders_by_the_memory_table(gib: int, prefill:
     row = memory_row(gib * GIB)
     assert (row.prefill, row.decode, row.decode_split) == (prefill, decode, split)
     for tensor, most in ((1, decode), (2, decode), (4, split)):
-        plan = resolve(replace(CUDA, max_batch=600, tensor=tensor), GraphRequest())
+        plan = resolve(replace(CUDA, max_model_len=None, max_batch=600, tensor=tensor), GraphRequest())
         there = refine(plan, Facts(gpu_memory_bytes=gib * GIB))
         assert there.phases[PREFILL].sizes[-1] == prefill
         assert there.phases[DECODE].sizes[-1] == most
@@ -248,6 +249,17 @@ def test_latent_attention_ends_the_default_prefill_ladder_at_2048() -> None:
     assert told[0].because.endswith("at most 2048 tokens")
     small = replace(latent, gpu_memory_bytes=16 * GIB)
     assert refine(resolve(CUDA, GraphRequest()), small).phases[PREFILL].sizes[-1] == 2048
+
+
+@pytest.mark.parametrize(("context", "last"), [(512, 2048), (2048, 2048), (4096, 4096), (5000, 5120), (9000, 8192)])
+def test_a_default_prefill_ladder_ends_where_one_pass_reads_the_longest_prompt(context: int, last: int) -> None:
+    short = replace(CUDA, max_model_len=context, max_batch=64)
+    facts = Facts(gpu_memory_bytes=80 * GIB)
+    plan = resolve(short, GraphRequest())
+    there = refine(plan, facts)
+    assert there.phases[PREFILL].sizes[-1] == chunk_there(plan, facts) == last
+    own = replace(short, prefill_chunk=8192)
+    assert refine(resolve(own, GraphRequest()), facts).phases[PREFILL].sizes[-1] == 8192
 
 
 def test_a_cpu_has_no_row_in_the_memory_table() -> None:
@@ -300,7 +312,7 @@ def test_a_budget_too_small_for_any_size_disables_the_phase() -> None:
 
 
 def test_free_memory_and_budget_both_bind_the_engine() -> None:
-    plan = resolve(CUDA, GraphRequest(budget_bytes=2 * GIB))
+    plan = resolve(replace(CUDA, max_model_len=None), GraphRequest(budget_bytes=2 * GIB))
     tight = refine(plan, Facts(free_bytes=GIB // 2))
     assert sum(cost.bytes for cost in tight.costs.values()) <= GIB // 2
     assert refine(plan, Facts(free_bytes=100 * GIB)).phases == plan.phases

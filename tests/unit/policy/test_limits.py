@@ -75,7 +75,7 @@ def test_a_chunk_that_is_not_the_ladders_is_left_alone() -> None:
 
 
 def test_no_prefill_graph_is_larger_than_the_longest_pass_of_a_short_model() -> None:
-    short = replace(H100, model=replace(QWEN, max_position=8))
+    short = replace(H100, model=replace(QWEN, max_position=4))
     plan = refine(resolve(PLAIN, GraphRequest()), short)
-    assert plan.phases[Phase.Prefill].sizes[-1] == 8 * 256
+    assert plan.phases[Phase.Prefill].sizes[-1] == 4 * 256
     assert any(decision.rule == "LadderClamp" for decision in plan.decisions)
