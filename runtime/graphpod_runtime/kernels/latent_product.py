@@ -11,5 +11,6 @@ def latent_product(x: Tensor, values: Tensor, matrix: Tensor, bias: Tensor | Non
     [out, heads · value] -> [rows, out]"""
     rows, (heads, width, rank) = x.shape[0], values.shape
     latents = x.view(rows, heads, x.shape[1] // heads)[:, :, :rank].transpose(0, 1)
-    own = torch.bmm(latents, values.transpose(1, 2)).transpose(0, 1)
-    return product(own.reshape(rows, heads * width), matrix, bias)
+    # A copy for any number of rows: of one row `reshape` needs none, and cannot be compiled for all numbers at once.
+    own = torch.bmm(latents, values.transpose(1, 2)).transpose(0, 1).clone(memory_format=torch.contiguous_format)
+    return product(own.view(rows, heads * width), matrix, bias)
