@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 import torch
@@ -28,8 +29,10 @@ from graphpod_policy.start.footprint import weights_bytes
 from graphpod_runtime.base.errors import ModelUnsupported
 from graphpod_runtime.cache.host_pool import HostPool
 from graphpod_runtime.cache.kv import KvCache, page_bytes
+from graphpod_runtime.compiled.aot import write_package
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.kernels.latent_product import latent_product
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.loader import load_model
 from tests.unit.runtime.conftest import engine_config, random_prompts
@@ -114,6 +117,24 @@ def test_the_cache_has_one_vector_of_a_token_and_the_estimate_says_so(
     one = page_bytes(shape, cache.page_size, torch.float32)
     assert one == estimated(runner.config, facts) == shape.layers * cache.page_size * shape.head_dim * 4
     assert runner.report.kv_bytes == cache.pages * one
+
+
+def test_the_product_behind_latents_is_one_program_for_one_row_and_for_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a compiler gets it: a start compiles a layer once for all numbers of rows."""
+    traced = []
+
+    def packaged(program: Any, package_path: str, **_: Any) -> None:
+        traced.append(program.module())
+        ZipFile(package_path, "w").close()
+
+    monkeypatch.setattr("torch._inductor.aoti_compile_and_package", packaged)
+    x, values, matrix = torch.randn(5, 4 * 24), torch.randn(4, 12, 16), torch.randn(64, 4 * 12)
+    write_package(latent_product, (x, values, matrix, None), (0,), tmp_path / "product.pt2", {})
+    for rows in (1, 5):
+        (found,) = traced[0](x[:rows], values, matrix)
+        assert torch.allclose(found, latent_product(x[:rows], values, matrix, None), atol=1e-5)
 
 
 @pytest.mark.parametrize("changes", [{}, {"q_lora_rank": None}])
