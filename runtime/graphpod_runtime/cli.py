@@ -23,7 +23,9 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit code."""
+    """Runs one command; returns the exit code. Without `arguments` they are the process's own, and a server ends the
+    process, whatever its threads do.
+    """
     summary = "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="graphpod-engine",
@@ -37,10 +39,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bound_spinning(os.environ)
     keep_bytecode()
     try:
-        return _run(chosen.command, chosen.arguments)
+        code = _run(chosen.command, chosen.arguments)
     except Exception as error:
         forget_bytecode(error)
         raise
+    if arguments is None and chosen.command == "serve":
+        # The interpreter waits at its end for threads of pools, and one may be in a call that takes minutes.
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+    return code
 
 
 def _run(command: str, arguments: Sequence[str]) -> int:

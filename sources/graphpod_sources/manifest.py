@@ -60,7 +60,7 @@ def read(folder: Path) -> Manifest | None:
     """The manifest of a folder; None when it has none that can be read, and so is not complete."""
     path = folder / NAME
     try:
-        if path.stat().st_size > LARGEST:
+        if (size := size_of(path)) is None or size > LARGEST:
             return None
         return _manifest(json.loads(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -84,7 +84,8 @@ def write(folder: Path, manifest: Manifest) -> None:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file by a temporary one next to it."""
     temporary = path.with_name(f"{path.name}.tmp")
-    with temporary.open("wb") as file:
+    temporary.unlink(missing_ok=True)  # it may be a named pipe
+    with temporary.open("xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

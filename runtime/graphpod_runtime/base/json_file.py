@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from graphpod_runtime.base.regular_file import read_if_there
+
 
 class JsonFileInvalid(ValueError):
     """A file that is there and cannot be used; the message has its path, the reason and what to do."""
@@ -11,7 +13,7 @@ class JsonFileInvalid(ValueError):
 
 def json_object(path: Path) -> dict[str, Any] | None:
     """The object in the file; None where there is no such file. JsonFileInvalid for a file that cannot be read (a
-    folder, a link to nothing, one of another user's) or holds something else.
+    folder, a named pipe, a link to nothing, one of another user's) or holds something else.
     """
     content = _content(path)
     if content is not None and not isinstance(content, dict):
@@ -30,11 +32,10 @@ def json_list(path: Path) -> list[Any] | None:
 def _content(path: Path) -> Any:
     """What a JSON file holds; None where there is no such file."""
     try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        if not path.is_symlink():
+        held = read_if_there(path)
+        if held is None:
             return None
-        raise JsonFileInvalid(f"{path} is a link to a file that is not there; copy the file itself") from error
+        content = json.loads(held)
     except OSError as error:
         words = error.strerror or str(error)
         raise JsonFileInvalid(f"{path} cannot be read: {words}; copy it again from the model's source") from error

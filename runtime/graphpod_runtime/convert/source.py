@@ -13,6 +13,7 @@ from gguf import GGUFReader, ReaderTensor
 from gguf.quants import dequantize
 
 from graphpod_policy.facts import MOST_SIZE
+from graphpod_runtime.base.regular_file import open_regular
 from graphpod_runtime.convert.problem import ConvertError
 
 MAGIC = b"GGUF"
@@ -27,7 +28,7 @@ class Source:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 magic = file.read(len(MAGIC))
         except OSError as error:
             raise ConvertError(f"{path}: cannot be read: {error.strerror}; give the path of a .gguf file") from error

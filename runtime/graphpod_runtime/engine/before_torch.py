@@ -13,6 +13,7 @@ from pathlib import Path
 
 from graphpod_policy import Device, EngineConfig
 from graphpod_runtime.base.errors import ModelInvalid
+from graphpod_runtime.base.regular_file import open_regular
 from graphpod_runtime.compiled.bytecode import keep_bytecode
 from graphpod_runtime.models.checkpoint_files import files_of
 
@@ -43,7 +44,7 @@ def _aside(name: str, work: Callable[[], None]) -> None:
 def _read_ahead(folder: Path) -> None:
     with contextlib.suppress(OSError, ModelInvalid):
         for path in files_of(folder):
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 for at in range(0, os.fstat(file.fileno()).st_size, PIECE):
                     os.posix_fadvise(file.fileno(), at, PIECE, os.POSIX_FADV_WILLNEED)
 

@@ -1,7 +1,6 @@
 """The front's life: admin port, engine, API port, then one of the ends: asked to, engine dead, stuck, cannot load."""
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -63,8 +62,9 @@ def run(options: ServeOptions, http: socket.socket, admin: socket.socket) -> int
         return report(Ending(ExitCode.ConfigInvalid, f"{options.config}: {error}"), options.termination_log)
     except (ApiKeyInvalid, TlsInvalid) as error:
         return report(Ending(ExitCode.SettingInvalid, str(error)), options.termination_log)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return report(runner.run(Front(options, status, key, certificate).run(http, admin)), options.termination_log)
+    # Not closed: that would wait for the threads of requests, of which one may take minutes.
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    return report(runner.run(Front(options, status, key, certificate).run(http, admin)), options.termination_log)
 
 
 CAPTURES = {State.Capturing: ExitCode.CaptureFailed, State.SelfChecking: ExitCode.SelfCheckFailed}
@@ -142,9 +142,8 @@ class Front:
             await asyncio.gather(asyncio.wait((self._serving,), timeout=GOODBYE_SECONDS), probes.stop(GOODBYE_SECONDS))
             self._serving.cancel()
             if self._traced.tracer is not None:
-                await asyncio.to_thread(self._traced.tracer.queue.shutdown)
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._serving
+                self._traced.tracer.queue.shutdown()  # on the loop, which serves nothing more: all threads may be taken
+            await asyncio.wait((self._serving,), timeout=GOODBYE_SECONDS)
             self._engine.close()
 
     def _door(self) -> ASGIApp:

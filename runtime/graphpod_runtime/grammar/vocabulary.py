@@ -5,6 +5,7 @@ from pathlib import Path
 
 from llguidance import LLTokenizer
 
+from graphpod_runtime.base.regular_file import read_regular
 from graphpod_runtime.grammar.bounds import GrammarInvalid
 
 
@@ -19,6 +20,6 @@ def read_vocabulary(folder: Path, size: int | None = None, end_ids: Sequence[int
     """
     path = folder / "tokenizer.json"
     try:
-        return LLTokenizer(path.read_text(), n_vocab=size, eos_token=list(end_ids) or None)
+        return LLTokenizer(read_regular(path).decode(), n_vocab=size, eos_token=list(end_ids) or None)
     except (OSError, ValueError) as error:
         raise GrammarsUnavailable(f"llguidance does not know the tokenizer {path}: {error}") from error

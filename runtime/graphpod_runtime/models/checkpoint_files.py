@@ -5,19 +5,21 @@ from typing import Any
 
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
+from graphpod_runtime.base.regular_file import check_regular
 
 
 def files_of(folder: Path) -> list[Path]:
     """Those that the index lists, else every *.safetensors, in the order in which they are read. ModelInvalid when one
-    is missing."""
+    is missing, or is no file."""
     index = folder / "model.safetensors.index.json"
     if (names := _indexed(index)) is not None:
         files = [folder / name for name in names]
         for file in files:
-            if not file.is_file():
-                raise ModelInvalid(f"{file}: is missing, though {index.name} lists it; copy the model again")
+            _check(file, f"is missing, though {index.name} lists it")
         return files
     files = sorted(folder.glob("*.safetensors"))
+    for file in files:
+        _check(file, "is a link to a file that is not there")
     if not files:
         found = ", ".join(sorted(entry.name for entry in folder.iterdir())[:8]) or "nothing"
         raise ModelInvalid(
@@ -41,6 +43,16 @@ def _indexed(index: Path) -> list[str] | None:
         if not _is_below(name):
             raise ModelInvalid(f"{index}: {name!r} is no *.safetensors file of its folder; copy it again")
     return sorted(set(places.values()))
+
+
+def _check(file: Path, missing: str) -> None:
+    """ModelInvalid for what is no file, in the words of `missing` where nothing is there."""
+    try:
+        check_regular(file)
+    except FileNotFoundError as error:
+        raise ModelInvalid(f"{file}: {missing}; copy the model again") from error
+    except OSError as error:
+        raise ModelInvalid(f"{file}: cannot be read: {error.strerror}; copy the model again") from error
 
 
 def _is_below(name: Any) -> bool:

@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from graphpod_sources.listing import MOST_FILES, Listing, RemoteFile
-from graphpod_sources.names import safe
+from graphpod_sources.names import safe, shown
 from graphpod_sources.problem import Problem, Reason
+from graphpod_sources.selection import wanted
 from graphpod_sources.uri import ModelUri
 
 CHUNK = 1 << 20
 
 
 class Local:
-    """Regular files below a folder, or what links to files say. Links to folders are not followed."""
+    """Regular files below a folder, or what links to files say. Links to folders are not followed. What else could be
+    of a model by its name is refused: a named pipe would let its reader wait for ever."""
 
     def __init__(self, uri: ModelUri) -> None:
         self._uri, self._folder = uri, Path(uri.path)
@@ -26,6 +28,8 @@ class Local:
         try:
             for place, _, names in os.walk(self._folder):
                 for path in (Path(place) / name for name in names):
+                    if wanted(path.name) and path.exists() and not path.is_file():
+                        raise Problem(Reason.BadArchive, f"{self._uri.shown}: {shown(str(path))} is no regular file")
                     if path.is_file() and not path.name.startswith("."):
                         state = path.stat()
                         below = safe(path.relative_to(self._folder).as_posix(), self._uri.shown)

@@ -19,10 +19,11 @@ class Finished:
     def __init__(self, folder: Path) -> None:
         self._folder, self._path = folder, folder / FOLDER / "finished"
         self._rows: dict[str, tuple[int, str]] = {}
-        try:
-            lines = self._path.read_bytes().split(b"\n")[:-1] if self._path.stat().st_size <= LARGEST else []
-        except FileNotFoundError:
-            lines = []
+        lines: list[bytes] = []
+        if (size := size_of(self._path)) is None:
+            self._path.unlink(missing_ok=True)  # it may be a named pipe
+        elif size <= LARGEST:
+            lines = self._path.read_bytes().split(b"\n")[:-1]
         for line in lines:
             try:
                 path, count, identity = json.loads(line)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from graphpod_sources.listing import RemoteFile
+from graphpod_sources.manifest import size_of
 from graphpod_sources.names import shown, size
 from graphpod_sources.problem import Problem, Reason
 from graphpod_sources.transfer.spans import PIECE, Span, count, joined, missing
@@ -55,6 +56,8 @@ class Part:
     def is_of_this_file(self) -> bool:
         """Whether what lies there was begun for this content."""
         try:
+            if size_of(self._journal) is None:
+                return False  # also for a named pipe, which would not let it be opened
             with self._journal.open() as journal:
                 return journal.readline(LARGEST_HEAD) == self._head + "\n"
         except (OSError, UnicodeDecodeError):

@@ -147,9 +147,9 @@ def test_links_inside_the_archive_become_files(root: Path) -> None:
     assert not any(path.is_symlink() for path in (root / "model").rglob("*"))
 
 
-def device(name: str) -> tarfile.TarInfo:
-    member = tarfile.TarInfo(name)
-    member.type = tarfile.CHRTYPE
+def special(kind: bytes) -> tarfile.TarInfo:
+    member = tarfile.TarInfo("vocab.json")
+    member.type = kind
     return member
 
 
@@ -169,7 +169,9 @@ def device(name: str) -> tarfile.TarInfo:
         link("vocab.json", "vocab.json"),
         link("vocab.json", "/etc/shadow", tarfile.LNKTYPE),
         link("vocab.json", "../secret", tarfile.LNKTYPE),
-        device("vocab.json"),
+        special(tarfile.CHRTYPE),
+        special(tarfile.BLKTYPE),
+        special(tarfile.FIFOTYPE),
     ],
     ids=lambda member: f"{member.type!r} {member.name[:20]} {member.linkname}",
 )

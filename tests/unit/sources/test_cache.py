@@ -1,6 +1,7 @@
 """The claim: which folders leave it, full disks, one writer, and what a kill in the worst moment leaves."""
 
 import errno
+import hashlib
 import os
 import threading
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from graphpod_sources.cache.room import Room
 from graphpod_sources.listing import RemoteFile
 from graphpod_sources.problem import Problem, Reason
 from graphpod_sources.transfer.finished import Finished
-from graphpod_sources.transfer.part import Part
+from graphpod_sources.transfer.part import FOLDER, Part
 from graphpod_sources.transfer.spans import count, joined, missing
 from tests.unit.sources.fetching import MODEL, Fetched, put, there
 
@@ -106,6 +107,23 @@ def source(tmp_path: Path) -> str:
 def root(tmp_path: Path) -> Path:
     (tmp_path / "cache").mkdir()
     return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("name", [manifest.NAME, f"{manifest.NAME}.tmp", f"{FOLDER}/finished", f"{FOLDER}/x.journal"])
+def test_a_named_pipe_in_the_place_of_a_file_of_ours_holds_no_fetch(source: str, root: Path, name: str) -> None:
+    path = root / "a" / name
+    path.parent.mkdir(parents=True)
+    (root / "a" / FOLDER).mkdir(exist_ok=True)
+    if path.suffix == ".journal":
+        stem = hashlib.sha256(b"model.safetensors").hexdigest()[:24]
+        path = path.with_stem(stem)
+    os.mkfifo(path)
+    fetched: list[Fetched] = []
+    fetch = threading.Thread(target=lambda: fetched.append(Fetched(source, root, name="a")), daemon=True)
+    fetch.start()
+    fetch.join(20)
+    assert fetched, "it waits for ever"
+    assert fetched[0].problem is None
 
 
 def test_models_leave_a_cache_that_is_full_in_the_order_of_their_use(source: str, root: Path) -> None:

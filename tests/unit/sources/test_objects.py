@@ -212,6 +212,23 @@ def test_azure_without_an_account_says_which_keys_it_needs(root: Path) -> None:
     assert "AZURE_STORAGE_ACCOUNT_NAME" in done.problem.message
 
 
+@pytest.mark.parametrize("name", ["model-2.safetensors", "tokenizer.json"])
+def test_a_named_pipe_among_the_files_of_a_folder_is_refused(tmp_path: Path, root: Path, name: str) -> None:
+    source = put(tmp_path / "mine", MODEL)
+    (source / name).unlink(missing_ok=True)
+    os.mkfifo(source / name)
+    done = Fetched(f"file://{source}", root)
+    assert done.reason is Reason.BadArchive
+    assert done.problem is not None
+    assert f"{name}' is no regular file" in done.problem.what
+
+
+def test_named_pipes_that_are_of_no_model_are_left(tmp_path: Path, root: Path) -> None:
+    source = put(tmp_path / "mine", MODEL)
+    os.mkfifo(source / "control")
+    assert Fetched(f"file://{source}", root).problem is None
+
+
 def test_a_folder_of_this_machine_is_copied(tmp_path: Path, root: Path) -> None:
     source = put(tmp_path / "mine", MODEL | {".git/config": b"x", "x.bin": b"x"})
     (source / "merges.txt").symlink_to(source / "tokenizer.json")

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
+from graphpod_runtime.base.regular_file import read_if_there, read_regular
 from graphpod_runtime.models.checkpoint import tensors
 from graphpod_runtime.models.decoder import Decoder
 from graphpod_runtime.models.decoder_targets import decoder_targets
@@ -136,11 +137,12 @@ def files_in(folder: Path) -> dict[str, str]:
     """What describes the model in `folder`, by file: a digest of each."""
     found = {CONFIG: _digest(json.dumps(_of_the_model(folder), sort_keys=True).encode())}
     for name in OTHER_FILES:
-        if (folder / name).is_file():
-            try:
-                found[name] = _digest((folder / name).read_bytes())
-            except OSError as error:
-                raise ModelInvalid(f"{folder / name}: {error.strerror}; copy the model again") from error
+        try:
+            content = read_if_there(folder / name)
+        except OSError as error:
+            raise ModelInvalid(f"{folder / name}: {error.strerror}; copy the model again") from error
+        if content is not None:
+            found[name] = _digest(content)
     return found
 
 
@@ -194,7 +196,7 @@ def _word(dtype: torch.dtype | None) -> str:
 
 def _of_the_model(folder: Path) -> Any:
     try:
-        said = json.loads((folder / CONFIG).read_bytes())
+        said = json.loads(read_regular(folder / CONFIG))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelInvalid(f"{folder / CONFIG}: {error}; copy the model again") from error
     if isinstance(said, dict):

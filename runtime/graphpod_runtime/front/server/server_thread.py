@@ -25,7 +25,15 @@ class ServerThread:
     async def stop(self, seconds: float) -> None:
         """Returns when open requests are answered, after `seconds` at most."""
         self._server.should_exit = True
-        await asyncio.to_thread(self._thread.join, seconds)
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+        def wait() -> None:
+            self._thread.join(seconds)
+            loop.call_soon_threadsafe(ended.set)
+
+        # Not a thread of the loop's pool: requests may have all of those.
+        threading.Thread(target=wait, name=f"end of {self._thread.name}", daemon=True).start()
+        await ended.wait()
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -14,6 +14,7 @@ import jinja2.ext
 import jinja2.meta
 import jinja2.sandbox
 
+from graphpod_runtime.base.regular_file import read_if_there
 from graphpod_runtime.front.text.tool_prompt import without_tools
 
 WORDS = 500
@@ -145,8 +146,11 @@ def read_template(folder: Path, config: Mapping[str, Any], specials: Mapping[str
     """
     path = folder / "chat_template.jinja"
     try:
-        source = path.read_text(encoding="utf-8") if path.is_file() else config.get("chat_template")
-    except (OSError, UnicodeDecodeError) as error:
+        held = read_if_there(path)
+        source = config.get("chat_template") if held is None else held.decode()
+    except OSError as error:
+        raise TemplateInvalid(f"cannot be read: {path.name}: {error.strerror}; copy it again") from error
+    except UnicodeDecodeError as error:
         raise TemplateInvalid(f"cannot be read: {error}") from error
     if isinstance(source, list):  # named templates; the one for plain chat is called default
         named = [entry for entry in source if isinstance(entry, dict) and entry.get("name") == "default"]

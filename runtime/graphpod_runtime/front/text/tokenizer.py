@@ -11,6 +11,7 @@ from typing import Any
 import tokenizers
 
 from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
+from graphpod_runtime.base.regular_file import MOST_TEXT, check_regular
 from graphpod_runtime.front.text.chat_template import WORDS, Ending, TemplateError, TemplateInvalid, read_template
 from graphpod_runtime.front.text.control_tokens import ControlTokens
 from graphpod_runtime.front.text.detokenize import (
@@ -75,8 +76,14 @@ class Tokenizer:
         if not folder.is_dir():
             raise TokenizerInvalid(f"{folder} is not a folder; correct the model's path")
         path = folder / "tokenizer.json"
-        if not path.is_file():
-            raise TokenizerInvalid(f"{path} is missing; the model folder needs the tokenizer in tokenizers' own format")
+        try:
+            check_regular(path, MOST_TEXT)
+        except FileNotFoundError as error:
+            needs = "the model folder needs the tokenizer in tokenizers' own format"
+            raise TokenizerInvalid(f"{path} is missing; {needs}") from error
+        except OSError as error:
+            words = f"{path} cannot be read: {error.strerror}; copy it again from the model's source"
+            raise TokenizerInvalid(words) from error
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:

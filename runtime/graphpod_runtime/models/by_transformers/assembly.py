@@ -12,6 +12,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from graphpod_policy.model.families import attends_to_all
 from graphpod_runtime.base.errors import ModelInvalid
+from graphpod_runtime.base.regular_file import read_regular
 from graphpod_runtime.models.by_transformers import interface
 from graphpod_runtime.models.by_transformers.attention_call import REACH
 from graphpod_runtime.models.by_transformers.experts import NAME as EXPERTS
@@ -30,7 +31,7 @@ def config_of(folder: Path) -> Any:
     """transformers' configuration of the model in `folder`. ModelInvalid or FamilyUnsupported says what is wrong."""
     path = folder / "config.json"
     try:
-        whole = json.loads(path.read_bytes())
+        whole = json.loads(read_regular(path))
         if whole.get("auto_map"):
             raise FamilyUnsupported(
                 Lack.Config, f"{path}: auto_map names code in the model's folder, which this engine never runs"

@@ -1,6 +1,7 @@
 """What the front must not import early, and what its command line names."""
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -58,3 +59,35 @@ def test_both_ports_accept_before_anything_slow_is_imported(tmp_path: Path) -> N
 @pytest.mark.parametrize("word", ["serve", "generate", "convert"])
 def test_the_command_line_names_its_commands(word: str) -> None:
     assert f"  {word} " in run_python("import sys; from graphpod_runtime.cli import main; main(['--help'])")
+
+
+def test_a_front_ends_at_sigterm_whatever_its_threads_do(tmp_path: Path) -> None:
+    program = """if True:
+        import asyncio, os, signal, sys, threading
+        from graphpod_runtime.cli import main
+        from graphpod_runtime.front import app
+        from graphpod_runtime.front.text import tokenizer
+
+        async def busy():
+            for _ in range(40):  # more than the pool has
+                asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+
+        def read(self, folder):
+            asyncio.run_coroutine_threadsafe(busy(), loop[0])
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Event().wait()
+
+        loop, before = [], app.Front._first_end
+        def first_end(front):
+            loop.append(asyncio.get_running_loop())
+            return before(front)
+
+        app.Front._first_end, tokenizer.Tokenizer.__init__ = first_end, read
+        app.ENGINE_COMMAND = (sys.executable, "-c", "input()")
+        sys.exit(main())
+    """
+    (tmp_path / "model").mkdir()
+    config, cause = engine_json(tmp_path, tmp_path / "model"), tmp_path / "termination-log"
+    words = ("serve", "--config", str(config), "--http-port", "0", "--admin-port", "0", "--host", "127.0.0.1")
+    run_python(program, *words, "--termination-log", str(cause))
+    assert re.fullmatch(r"Drained: stopped before Ready, at Loading \d+ s after the start", cause.read_text())

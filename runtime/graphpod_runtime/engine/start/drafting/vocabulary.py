@@ -8,6 +8,7 @@ from typing import Any
 
 from graphpod_policy import ExitCode
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.regular_file import read_regular
 
 TOKENIZER = "tokenizer.json"
 SHOWN = 40
@@ -17,7 +18,7 @@ SHOWN = 40
 def first_difference(target: Path, draft: Path) -> str | None:
     """The first token that has another text in the folder `draft`. None if there is none, or where a folder has no
     tokenizer.json. StartFailure for one that is broken."""
-    if not all((folder / TOKENIZER).is_file() for folder in (target, draft)):
+    if not all((folder / TOKENIZER).exists() for folder in (target, draft)):
         return None
     ours, others = vocabulary(target / TOKENIZER), vocabulary(draft / TOKENIZER)
     differing = (id for id in ours.keys() | others.keys() if ours.get(id) != others.get(id))
@@ -34,7 +35,7 @@ def first_difference(target: Path, draft: Path) -> str | None:
 def vocabulary(path: Path) -> dict[int, str]:
     """The text of each token of a tokenizer.json, those that were added to its model's included."""
     try:
-        made: dict[str, Any] = json.loads(path.read_bytes())
+        made: dict[str, Any] = json.loads(read_regular(path))
         vocab = made["model"]["vocab"]
         # Unigram has a list of texts and scores, the others have numbers by text.
         texts = {id: text for id, (text, *_) in enumerate(vocab)} if isinstance(vocab, list) else None
