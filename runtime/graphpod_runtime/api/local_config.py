@@ -1,7 +1,6 @@
 """`serve --model DIR`: an engine configuration for a folder on this machine, resolved as the operator would."""
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable
@@ -30,7 +29,7 @@ from graphpod_policy.features import MOST_TREE_TOKENS
 from graphpod_policy.start.draft_trees import tree_problem
 from graphpod_runtime.api.gpus import Gpus, usable_gpus
 from graphpod_runtime.base.arguments import POLICIES, memory, number, one_of
-from graphpod_runtime.base.regular_file import read_regular
+from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
 
 AUTO = "auto"
 OF_SERVERS = ("sleep", "sleep_after", "reload", "nodes")
@@ -302,12 +301,15 @@ def _device(asked: str, find_gpus: Callable[[], Gpus], say: Callable[[str], None
 def _look_at(model: Path) -> None:
     """LocalError unless the folder has a model's configuration."""
     path = model / "config.json"
-    if not path.exists():
-        missing = "no config.json" if model.is_dir() else "no such folder"
-        raise LocalError(ExitCode.ModelInvalid, f"{model}: {missing}; give the folder of a Hugging Face style model")
     try:
-        ModelFacts.of(json.loads(read_regular(path)))
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        if (config := json_object(path)) is not None:
+            ModelFacts.of(config)
+            return
+    except JsonFileInvalid as error:
+        raise LocalError(ExitCode.ModelInvalid, str(error)) from error
+    except (ValueError, AttributeError) as error:
         raise LocalError(
             ExitCode.ModelInvalid, f"{path}: no model's configuration ({error}); copy the model again"
         ) from error
+    missing = "no config.json" if model.is_dir() else "no such folder"
+    raise LocalError(ExitCode.ModelInvalid, f"{model}: {missing}; give the folder of a Hugging Face style model")

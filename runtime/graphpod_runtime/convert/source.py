@@ -13,7 +13,7 @@ from gguf import GGUFReader, ReaderTensor
 from gguf.quants import dequantize
 
 from graphpod_policy.facts import MOST_SIZE
-from graphpod_runtime.base.regular_file import open_regular
+from graphpod_runtime.base.files.regular_file import open_regular
 from graphpod_runtime.convert.problem import ConvertError
 
 MAGIC = b"GGUF"

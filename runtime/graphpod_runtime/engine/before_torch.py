@@ -13,7 +13,7 @@ from pathlib import Path
 
 from graphpod_policy import Device, EngineConfig
 from graphpod_runtime.base.errors import ModelInvalid
-from graphpod_runtime.base.regular_file import open_regular
+from graphpod_runtime.base.files.regular_file import open_regular
 from graphpod_runtime.compiled.bytecode import keep_bytecode
 from graphpod_runtime.models.checkpoint_files import files_of
 

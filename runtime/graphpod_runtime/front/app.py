@@ -15,7 +15,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from graphpod_policy import ConfigError, ExitCode, ModelFacts, ModelUnreadable
-from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
+from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
 from graphpod_runtime.front import drain as draining
 from graphpod_runtime.front.access.api_key import ApiKey, ApiKeyInvalid
 from graphpod_runtime.front.access.cors import with_cors

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from llguidance import LLTokenizer
 
-from graphpod_runtime.base.regular_file import read_regular
+from graphpod_runtime.base.files.regular_file import read_regular
 from graphpod_runtime.grammar.bounds import GrammarInvalid
 
 

@@ -4,8 +4,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from graphpod_runtime.base.errors import ModelInvalid
-from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
-from graphpod_runtime.base.regular_file import check_regular
+from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
+from graphpod_runtime.base.files.regular_file import check_regular
 
 
 def files_of(folder: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from graphpod_policy.model.depth import depth_of
 from graphpod_policy.model.fp8_scheme import ONLINE
 from graphpod_policy.model.weight_form import LONGEST
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
-from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
+from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
 from graphpod_runtime.base.shapes import Activation, ModelShape, Stretch
 from graphpod_runtime.models.rope.stretches import LinearStretch, Llama3Stretch, PairStretch, YarnStretch
 

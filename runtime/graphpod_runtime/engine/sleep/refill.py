@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from graphpod_runtime.base.errors import ModelInvalid
+from graphpod_runtime.base.files.regular_file import read_if_there, read_regular
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
-from graphpod_runtime.base.regular_file import read_if_there, read_regular
 from graphpod_runtime.models.checkpoint import tensors
 from graphpod_runtime.models.decoder import Decoder
 from graphpod_runtime.models.decoder_targets import decoder_targets

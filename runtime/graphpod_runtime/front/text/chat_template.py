@@ -14,7 +14,7 @@ import jinja2.ext
 import jinja2.meta
 import jinja2.sandbox
 
-from graphpod_runtime.base.regular_file import read_if_there
+from graphpod_runtime.base.files.regular_file import read_if_there
 from graphpod_runtime.front.text.tool_prompt import without_tools
 
 WORDS = 500

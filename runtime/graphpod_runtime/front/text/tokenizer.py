@@ -10,8 +10,8 @@ from typing import Any
 
 import tokenizers
 
-from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
-from graphpod_runtime.base.regular_file import MOST_TEXT, check_regular
+from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
+from graphpod_runtime.base.files.regular_file import MOST_TEXT, check_regular
 from graphpod_runtime.front.text.chat_template import WORDS, Ending, TemplateError, TemplateInvalid, read_template
 from graphpod_runtime.front.text.control_tokens import ControlTokens
 from graphpod_runtime.front.text.detokenize import (

@@ -12,7 +12,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from graphpod_policy.model.families import attends_to_all
 from graphpod_runtime.base.errors import ModelInvalid
-from graphpod_runtime.base.regular_file import read_regular
+from graphpod_runtime.base.files.regular_file import read_regular
 from graphpod_runtime.models.by_transformers import interface
 from graphpod_runtime.models.by_transformers.attention_call import REACH
 from graphpod_runtime.models.by_transformers.experts import NAME as EXPERTS

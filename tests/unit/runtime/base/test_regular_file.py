@@ -14,11 +14,11 @@ import pytest
 
 from graphpod_policy import ExitCode
 from graphpod_runtime.api.local_config import LocalError, _look_at
-from graphpod_runtime.base import regular_file
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
-from graphpod_runtime.base.regular_file import open_regular, read_if_there, read_regular
+from graphpod_runtime.base.files import regular_file
+from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
+from graphpod_runtime.base.files.regular_file import open_regular, read_if_there, read_regular
 from graphpod_runtime.convert import ConvertError
 from graphpod_runtime.convert.source import Source
 from graphpod_runtime.engine.before_torch import _read_ahead

@@ -51,7 +51,7 @@ def test_the_limits_of_requests_are_options_with_bounds(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("content", "more", "code", "words"),
     [
-        ("[1]", [], ExitCode.ModelInvalid, "no model's configuration"),
+        ("[1]", [], ExitCode.ModelInvalid, "holds no JSON object"),
         ("{}", [], ExitCode.ModelInvalid, "num_attention_heads"),
         (json.dumps(SHAPE), ["--prefill", "Full"], ExitCode.FeatureNotBuilt, "Full is not built"),
         (

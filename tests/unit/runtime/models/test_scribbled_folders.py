@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
+from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
 from graphpod_runtime.engine.start.drafting.vocabulary import first_difference
 from graphpod_runtime.models.checkpoint_files import files_of
 from graphpod_runtime.models.config_json import eos_ids, read_declared, shape_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphpod_policy import ExitCode
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.base.regular_file import read_regular
+from graphpod_runtime.base.files.regular_file import read_regular
 
 TOKENIZER = "tokenizer.json"
 SHOWN = 40

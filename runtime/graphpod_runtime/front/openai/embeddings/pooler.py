@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphpod_runtime.base.json_file import JsonFileInvalid, json_list, json_object
+from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_list, json_object
 from graphpod_runtime.wire.messages import Pooling
 
 MODULES, POOLING, MODEL = "modules.json", "1_Pooling/config.json", "config.json"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from graphpod_policy import SamplingSource
-from graphpod_runtime.base.json_file import JsonFileInvalid, json_object
+from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
 
 FILE = "generation_config.json"
 SHOWN = 80

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from graphpod_runtime.base.regular_file import read_if_there
+from graphpod_runtime.base.files.regular_file import read_if_there
 
 
 class JsonFileInvalid(ValueError):

@@ -1,0 +1,1 @@
+"""Files of a model, as front and engine read them."""
