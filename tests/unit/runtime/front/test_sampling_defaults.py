@@ -43,7 +43,7 @@ def test_a_value_that_no_request_could_have_names_the_file(tmp_path: Path, conte
 def test_a_file_that_cannot_be_read_is_named_and_not_taken_for_an_absent_one(tmp_path: Path) -> None:
     path = tmp_path / FILE
     path.mkdir()
-    with pytest.raises(DefaultsInvalid, match=f"{FILE} cannot be read: Is a directory; copy it again"):
+    with pytest.raises(DefaultsInvalid, match=f"{FILE} cannot be read: it is a folder, not a regular file"):
         SamplingDefaults.read(tmp_path)
     path.rmdir()
     path.symlink_to(path)
@@ -51,7 +51,7 @@ def test_a_file_that_cannot_be_read_is_named_and_not_taken_for_an_absent_one(tmp
         SamplingDefaults.read(tmp_path)
     path.unlink()
     path.symlink_to(tmp_path / "blobs" / "gone")
-    with pytest.raises(DefaultsInvalid, match=f"{FILE} is a link to a file that is not there"):
+    with pytest.raises(DefaultsInvalid, match=f"{FILE} cannot be read: it is a link to a file that is not there"):
         SamplingDefaults.read(tmp_path)
 
 
