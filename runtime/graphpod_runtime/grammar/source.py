@@ -68,7 +68,9 @@ def _of_schema(schema: Any, whitespace: str | None) -> str:
         schema = {}
     refuse_costly(schema)
     options = _blanks(whitespace) | escapes(schema)
-    return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options)
+    text = json.dumps(schema, ensure_ascii=False)
+    refuse_half_characters(text, "the schema")
+    return LLMatcher.grammar_from_json_schema(text, overrides=options)
 
 
 def _blanks(whitespace: str | None) -> Any:

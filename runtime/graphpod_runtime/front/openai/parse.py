@@ -27,6 +27,10 @@ parts. A parsed one takes 1 µs to 10 µs, and 0.1 to 1 kB.
 MAX_ITEMS = 1 << 20
 """Fields of objects and items of lists: numbers are cheap, a prompt may be so many token ids."""
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+HALF = "string_unicode"
+"""pydantic's kind of error for half a surrogate pair, in a text or in the name of a field: then of the object that has
+it.
+"""
 
 _decoder = msgspec.json.Decoder()
 
@@ -135,6 +139,9 @@ def _first_wrong(errors: list[Any]) -> ApiError:
     """The first field that is wrong. Of a union's branches the one that got furthest shows what was meant."""
     first = max((entry for entry in errors if entry["loc"][:1] == errors[0]["loc"][:1]), key=_distance)
     param = path(part for part in first["loc"] if not _is_branch(part))
+    if first["type"] == HALF:
+        what = f"{param}: holds" if param else "The name of a field holds"
+        return invalid(f"{what} half a surrogate pair; send whole characters", param=param or None)
     if not param:
         return not_an_object()
     code = _code(first["type"])

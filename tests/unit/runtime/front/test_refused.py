@@ -24,6 +24,13 @@ from graphpod_runtime.front.requests.errors import Code
 from .conftest import Front, write_model
 from .test_openai import CHAT, NESTED, TEXT, error_of, say
 
+HALF = "holds half a surrogate pair; send whole characters"
+
+
+def schema(properties: Any) -> Any:
+    """An answer's format."""
+    return {"type": "json_schema", "json_schema": {"name": "a", "schema": {"properties": properties}}}
+
 
 def called(arguments: str) -> dict[str, Any]:
     """A conversation in which the assistant called a function."""
@@ -199,7 +206,18 @@ def test_a_slash_at_the_end_of_a_path_changes_nothing(front: Front, path: str) -
         (CHAT, say("x", allowed_token_ids=[]), 400, "allowed_token_ids", "at least 1 item"),
         (CHAT, say("x", allowed_token_ids=[5, 999]), 400, "allowed_token_ids", "does not have: 999"),
         (CHAT, say("x", bad_words=[""]), 400, "bad_words[0]", "at least 1 character"),
-        (CHAT, say("x", bad_words=["\ud800"]), 400, "bad_words[0]", "unicode string"),
+        (CHAT, say("x", bad_words=["\ud800"]), 400, "bad_words[0]", HALF),
+        (CHAT, say("x", stop=["a", "\udfff"], stream=True), 400, "stop[1]", HALF),
+        (CHAT, {"\ud800": 1}, 400, None, f"The name of a field {HALF}"),
+        (CHAT, say("x", stream_options={"\ud800": 1}), 400, "stream_options", HALF),
+        (
+            CHAT,
+            {"model": "echo", "messages": [{"role": "user", "content": "x", "\ud800": 1}]},
+            400,
+            "messages[0]",
+            HALF,
+        ),
+        (CHAT, say("x", response_format=schema({"\ud800": {}})), 400, "response_format", "the schema holds half"),
         (CHAT, say("x", logit_bias={"\ud800": 1}), 400, "logit_bias", "these are none: ?"),
         (CHAT, say([{"type": "\ud800"}]), 400, "messages[0].content[0].type", "? parts are not built"),
         (
