@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import jinja2
-import jinja2.ext
 import jinja2.meta
-import jinja2.sandbox
 
 from graphpod_runtime.base.files.regular_file import read_if_there
+from graphpod_runtime.front.text.bounded_jinja import BoundedEnvironment
 from graphpod_runtime.front.text.tool_prompt import without_tools
 
 WORDS = 500
@@ -52,15 +51,13 @@ class ChatTemplate:
         """`specials`: the special tokens that templates know by name (`bos_token`). TemplateInvalid when `source` is
         not jinja2.
         """
-        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
-        )
+        self._environment = environment = BoundedEnvironment()
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
         environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
         try:
-            self._template = environment.from_string(source)
-            read = jinja2.meta.find_undeclared_variables(environment.parse(source))
+            read = jinja2.meta.find_undeclared_variables(tree := environment.parse(source))
+            self._template = environment.bounded(tree)
         except (jinja2.TemplateError, SyntaxError, ValueError) as error:
             raise TemplateInvalid(f"is not jinja2: {str(error)[:WORDS]}") from error
         except (RecursionError, MemoryError) as error:
@@ -129,9 +126,8 @@ class ChatTemplate:
     ) -> str:
         given = {"tools": list(tools)} if tools else {}
         try:
-            text: str = self._template.render(
-                {**self._specials, **variables, **given, "messages": messages, "add_generation_prompt": begin}
-            )
+            known = {**self._specials, **variables, **given, "messages": messages, "add_generation_prompt": begin}
+            text = self._environment.written(self._template, known)
             text.encode()  # no half surrogate pairs, which no tokenizer takes
             return text
         except Exception as error:
