@@ -15,6 +15,7 @@ from graphpod_policy import Device, EngineConfig
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.files.regular_file import open_regular
 from graphpod_runtime.compiled.bytecode import keep_bytecode
+from graphpod_runtime.compiled.triton_folder import name_triton_folder
 from graphpod_runtime.models.checkpoint_files import files_of
 
 PIECE = 64 << 20
@@ -23,8 +24,9 @@ PIECE = 64 << 20
 
 def begin(config: EngineConfig) -> None:
     """Begins to read the weights that `config` names into the page cache, and on a GPU to wake the driver. Python finds
-    bytecode from then on."""
+    bytecode from then on, and Triton its kernels."""
     keep_bytecode()
+    name_triton_folder()
     for folder in (config.model.path, config.features.speculative_draft):
         if folder is not None:
             read_ahead(Path(folder))

@@ -1,10 +1,11 @@
 """Copies of large tensors from the host to a GPU, through pinned slabs.
 
 Of pageable memory, such as a mapped file, the driver makes pinned pieces itself: one thread faults in and copies a page
-after the other, and the device waits for it. Here all of torch's threads copy into one slab, while the device copies
-from those before it.
+after the other, and the device waits for it. Here several threads copy into one slab, while the device copies from
+those before it.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +19,9 @@ from graphpod_runtime.memory.pinned_cache import release_pinned
 SLAB_BYTES = 32 << 20
 """A power of two: torch rounds pinned memory up to one."""
 SLABS = 3
+THREADS = 8
+"""That copy into a slab, where there are as many processors; OMP_NUM_THREADS and `spec.engine.threads` are of what a
+CPU computes. One thread copies a fifth of what a GPU's link takes."""
 LEAST_BYTES = 1 << 20
 """Smaller copies are the driver's: two of them would take longer than its one."""
 
@@ -68,10 +72,21 @@ def staged(device: torch.device, size: int = SLAB_BYTES) -> Iterator[None]:
     with torch.cuda.device(device):
         slabs = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for _ in range(SLABS)]
         staging = Staging(slabs, [torch.cuda.Event() for _ in slabs])
-        with using(staging):
+        with copying_threads(), using(staging):
             yield
     del slabs, staging
     release_pinned()
+
+
+@contextmanager
+def copying_threads() -> Iterator[None]:
+    """Within, torch has at least as many threads as copy into a slab."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(threads, min(THREADS, len(os.sched_getaffinity(0)))))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextmanager

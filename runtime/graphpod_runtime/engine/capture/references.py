@@ -15,6 +15,7 @@ It keeps its pages in the KV cache; a cache that has no room for them has no ref
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -117,10 +118,11 @@ class References:
             pairs += list(zip(own[:-1], theirs, strict=False))
             last.append(theirs[len(own) - 1])
             used.append(chunk.end - (len(own) - 1) * size)
-        full, expected = torch.tensor(pairs, dtype=torch.int64, device=device).view(-1, 2).unbind(1)
-        written = (torch.arange(size) < torch.tensor(used)[:, None]).to(device)[None, :, :, None, None]
+        copied = partial(Tensor.to, device=device, non_blocking=True)
+        full, expected = copied(torch.tensor(pairs, dtype=torch.int64).view(-1, 2)).unbind(1)
+        written = copied(torch.arange(size) < torch.tensor(used)[:, None])[None, :, :, None, None]
         now = self.cache.take(scene.last_pages)
-        there = self.cache.take(torch.tensor(last, device=device))
+        there = self.cache.take(copied(torch.tensor(last)))
         other = [
             (bits(one) != torch.where(written, bits(wanted), bits(before))).any()
             for one, wanted, before in zip(now, there, scene.unwritten, strict=True)

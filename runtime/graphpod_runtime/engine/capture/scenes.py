@@ -2,6 +2,8 @@
 
 The scenes of one `book` have the same sequences, as far as they go: a smaller scene has the beginnings of those of a
 larger one. So has the part of their past that is read.
+
+What goes to the device is copied without waiting for it: while it computes for one scene, the host makes the next.
 """
 
 from collections.abc import Iterable
@@ -47,7 +49,7 @@ class Scenes:
         if self.trees:
             # A row sees itself.
             drawn = torch.randint(1 << MOST_TREE_TOKENS, (inputs.count,), generator=generator) << 1
-            inputs = replace(inputs, hidden=drawn.to(self.cache.device))
+            inputs = replace(inputs, hidden=drawn.to(self.cache.device, non_blocking=True))
         return Scene(inputs, self.cache, count)
 
     def _decode(self, count: int, allocator: PageAllocator, generator: torch.Generator) -> DecodeBatch:
@@ -108,7 +110,7 @@ class Scene:
         self._cache = cache
         self._seed = seed
         owned = torch.unique(inputs.tables)
-        self.pages = owned[owned != SCRATCH_PAGE].to(cache.device)
+        self.pages = owned[owned != SCRATCH_PAGE].to(cache.device, non_blocking=True)
         """All that the sequences own."""
         self.last_pages = self._indices(chunk.sequence.pages[-1] for chunk in self.chunks)
         """Of each sequence of a prefill: the end of it may have no token."""
@@ -128,4 +130,4 @@ class Scene:
         self.unwritten = self._cache.take(self.last_pages)
 
     def _indices(self, pages: Iterable[int]) -> Tensor:
-        return torch.tensor(list(pages), dtype=torch.int64, device=self._cache.device)
+        return torch.tensor(list(pages), dtype=torch.int64).to(self._cache.device, non_blocking=True)

@@ -88,3 +88,14 @@ def test_a_model_loads_the_same_through_slabs(llama_folder: Path, monkeypatch: p
     pairs: Any = zip(plain.module().state_dict().items(), through.module().state_dict().items(), strict=True)
     for (name, one), (_, other) in pairs:
         assert torch.equal(one, other), name
+
+
+def test_several_threads_copy_though_computing_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(before + 3)))
+    with staging.copying_threads():
+        assert torch.get_num_threads() == min(before + 3, staging.THREADS)
+    assert torch.get_num_threads() == before
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    with staging.copying_threads():
+        assert torch.get_num_threads() == before, "fewer than computing has would be of no use"
