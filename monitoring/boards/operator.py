@@ -317,6 +317,14 @@ API = Section(
             steps=((LOWEST, Tone.Good), (1, Tone.Bad)),
         ),
         Panel(
+            "Optional kinds that cannot be listed",
+            "Their conversion webhook or their own API server is down. Services that need them wait. Good: 0.",
+            Kind.Number,
+            Unit.Count,
+            (Query("sum(max by (kind) (graphpod_operator_kind_unlisted)) or vector(0)", "kinds"),),
+            steps=((LOWEST, Tone.Good), (1, Tone.Bad)),
+        ),
+        Panel(
             "Time of a request to the API server",
             "Until it began to answer, by verb: the mean, and 99 % (p99) took less.",
             Kind.Lines,

@@ -196,6 +196,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("graphpod_operator_policy_degradations_total", _C, _O, ("phase", "planned", "effective"), "Times that a service's effective policy became weaker than the planned one."),
     Metric("graphpod_operator_time_to_ready_seconds", _H, _O, (), "From the first look at a new generation of a service to Ready.", READY_SECONDS),
     Metric("graphpod_operator_object_skipped", _G, _O, ("kind", "namespace", "name"), "1 for each object that is larger or nested deeper than the operator reads; at most 64 of them are named."),
+    Metric("graphpod_operator_kind_unlisted", _G, _O, ("kind",), "1 for each optional kind that the cluster serves, and whose objects the operator failed to list the last time; 0 for the others."),
     Metric("graphpod_operator_objective_seconds", _G, _O, ("namespace", "inferenceservice", "objective", "bound"), "Objective of a service from spec.slo (objective=ttft or itl), and the histogram's bound that alerts count it by; at most 500 services are named."),
     Metric("graphpod_operator_drift_corrections_total", _C, _O, ("kind",), "Children found different from the plan and put back."),
     Metric("graphpod_operator_apply_conflicts_total", _C, _O, ("kind",), "Applies refused because another writer owns a field."),

@@ -173,6 +173,7 @@ class Reason(Enum):
     # conditions about optional kinds
     KindNotServed = auto()
     KindNotGranted = auto()
+    KindNotListed = auto()
     NotWritten = auto()
     Scraped = auto()
     NotScraped = auto()

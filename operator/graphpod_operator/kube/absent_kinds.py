@@ -10,7 +10,7 @@ from graphpod_operator.kube.resources import Resource
 
 
 class Absence(NamedTuple):
-    """Why a kind is not there: KindNotServed or KindNotGranted, and the same in words."""
+    """Why a kind is not there: KindNotServed, KindNotGranted or KindNotListed, and the same in words."""
 
     reason: Reason
     what: str
@@ -18,6 +18,11 @@ class Absence(NamedTuple):
 
 Absent = Mapping[Resource, Absence]
 """The optional kinds that are not there."""
+
+
+def exists(kind: Resource, absent: Absent) -> bool:
+    """Whether the cluster has objects of this kind, as far as the operator knows: also of one that cannot be listed."""
+    return kind not in absent or absent[kind].reason is Reason.KindNotListed
 
 
 def not_served(kind: Resource) -> Absence:
@@ -33,6 +38,11 @@ def left_alone(kind: Resource) -> Absence:
 def refused(kind: Resource, message: str) -> Absence:
     """RBAC keeps the operator from it; the message is the server's."""
     return Absence(Reason.KindNotGranted, f"{_named(kind)} is served, but not to the operator: {message}")
+
+
+def not_listed(kind: Resource, message: str) -> Absence:
+    """A conversion webhook or the kind's own API server fails; the message is the server's."""
+    return Absence(Reason.KindNotListed, f"{kind.kind} cannot be listed: {message}")
 
 
 def _named(kind: Resource) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from graphpod_operator.kube import bounds
-from graphpod_operator.kube.cluster import AlreadyExists, Listing, Raw, ServerRefused, T, Unavailable
+from graphpod_operator.kube.cluster import AlreadyExists, Listing, Raw, ServerRefused, T, Unavailable, Unreached
 from graphpod_operator.kube.connection import JSON, Connection, TooLong, decoded, server_error
 from graphpod_operator.kube.field_ownership import FIELD_MANAGER
 from graphpod_operator.kube.resources import Resource
@@ -96,13 +96,21 @@ class KubernetesDiscovery:
         self._wire = wire
 
     async def serves(self, kinds: Collection[Resource]) -> frozenset[Resource]:
-        """Those of `kinds` that are served. One request, and one more for each group of theirs that is there."""
+        """Those of `kinds` that are served. One request, and one more for each group of theirs that is there. A group
+        whose own server does not answer for it counts as served: the list of the kind then says what is wrong.
+        """
         served = _converted(await self._wire.request("GET", "/apis"), _Groups, "GET /apis")
         versions = {version.groupVersion for group in served.groups for version in group.versions}
         found: set[Resource] = set()
         for version in versions.intersection(kind.api_version for kind in kinds):
-            plurals = await self._plurals(version)
-            found.update(kind for kind in kinds if kind.api_version == version and kind.plural in plurals)
+            asked = [kind for kind in kinds if kind.api_version == version]
+            try:
+                plurals = await self._plurals(version)
+            except Unreached:
+                raise
+            except Unavailable:
+                plurals = {kind.plural for kind in asked}
+            found.update(kind for kind in asked if kind.plural in plurals)
         return frozenset(found)
 
     async def _plurals(self, version: str) -> set[str]:

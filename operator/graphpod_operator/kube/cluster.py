@@ -33,6 +33,10 @@ class Unavailable(ApiError):
     """No answer, or one that says to come back later (429, 5xx)."""
 
 
+class Unreached(Unavailable):
+    """The API server itself did not answer: no connection, or one that broke before the answer."""
+
+
 class TimedOut(Unavailable):
     """The request was sent, and no answer came in time: the API server may be at it still."""
 

@@ -29,6 +29,7 @@ from graphpod_operator.kube.cluster import (
     Terminating,
     TimedOut,
     Unavailable,
+    Unreached,
 )
 
 REQUEST_TIMEOUT = 30.0
@@ -211,7 +212,7 @@ class Connection:
             if not answered:
                 self._answered("<error>", method, time.monotonic() - began)
             late = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
-            raise (TimedOut if late else Unavailable)(
+            raise (TimedOut if late else Unavailable if answered else Unreached)(
                 0, f"{method} {path}: the API server did not answer: {error or type(error).__name__}"
             ) from error
 

@@ -167,7 +167,7 @@ async def run(settings: Settings) -> None:
             kinds,
             failed=lambda: meters.count(WATCH_FAILURES),
         )
-        meters.watch(store, queue, leadership.holds)
+        meters.watch(store, queue, leadership.holds, lambda: kinds.unlisted)
         pulse = health.Pulse(lambda: health.sickness(queue, resync.trust))
         server = await health.serve(
             settings.port,
@@ -308,11 +308,13 @@ def _come_back(queue: KeyQueue, key: Key, pause: float | None) -> None:
 async def _fill(
     cluster: Cluster, informer: Informer, namespaces: tuple[str, ...], kinds: OptionalKinds, readiness: Readiness
 ) -> None:
-    """Fill the store by the informer, however long the API server takes to answer."""
+    """Fill the store by the informer, however long the API server takes to answer; without the optional kinds whose
+    own lists fail.
+    """
     while True:
         try:
             await fill(cluster, informer, namespaces, WATCHED)
-            await kinds.look()
+            await kinds.look(doubted=True)
         except ApiError as error:
             readiness.trouble = f"the store cannot be filled: {error}"
             hint = "; is the CRD installed (graphpod crd)?" if error.status == 404 else ""

@@ -18,7 +18,7 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.intent.engine_config import EngineFile, engine_config
 from graphpod_operator.intent.resolver_input import container_bytes, features, graph_request, missing
 from graphpod_operator.kube import bounds
-from graphpod_operator.kube.absent_kinds import Absent
+from graphpod_operator.kube.absent_kinds import Absence, Absent, exists
 from graphpod_operator.kube.resources import AUTOSCALERS, WORKLOADS, Resource
 from graphpod_operator.plan import capture_failure_annotation, capture_fallback
 from graphpod_operator.plan.capture_failure_annotation import CaptureFailures
@@ -271,7 +271,7 @@ def _guarded(owner: Owner, absent: Absent) -> tuple[tuple[DesiredChild, ...], tu
     """The NetworkPolicy, where somebody says who may reach the pods, and the namespaces of Gateways it keeps out."""
     if (access := owner.installed.access) is None:
         return (), ()
-    through = () if Resource.HTTPRoute in absent else gateway_namespaces(owner)
+    through = gateway_namespaces(owner) if exists(Resource.HTTPRoute, absent) else ()
     # whoever may write a service names any Gateway, but who reaches pods is the installer's to say
     opened = tuple(namespace for namespace in through if namespace in access.routes)
     policy = DesiredChild.of(Resource.NetworkPolicy, network_policy(owner, access, opened))
@@ -304,7 +304,7 @@ def _without_keda(spec: Spec, absent: Absent, prometheus: str | None) -> Refused
     if spec.suspend or spec.autoscaling is None or spec.autoscaling.provider is not ScalingProvider.KEDA:
         return None
     if (absence := absent.get(Resource.ScaledObject)) is not None:
-        return Refused(Reason.KedaMissing, f"spec.autoscaling.provider: {absence.what}")
+        return _lacks(absence, Reason.KedaMissing, "spec.autoscaling.provider")
     if prometheus == "":
         return Refused(
             Reason.PrometheusUnknown, "spec.autoscaling.provider: the operator has no address of a Prometheus for KEDA"
@@ -316,7 +316,13 @@ def _without_groups(spec: Spec, absent: Absent) -> Refused | None:
     """Why no group of pods can be one replica, if one is to."""
     if spec.parallelism.nodes == 1 or (absence := absent.get(Resource.LeaderWorkerSet)) is None:
         return None
-    return Refused(Reason.LeaderWorkerSetMissing, f"spec.parallelism.nodes {spec.parallelism.nodes}: {absence.what}")
+    return _lacks(absence, Reason.LeaderWorkerSetMissing, f"spec.parallelism.nodes {spec.parallelism.nodes}")
+
+
+def _lacks(absence: Absence, missing: Reason, field: str) -> Refused:
+    """That a field needs a kind: `missing`, unless the kind is there and only fails to be listed."""
+    listed = absence.reason is not Reason.KindNotListed
+    return Refused(missing if listed else Reason.KindNotListed, f"{field}: {absence.what}")
 
 
 def _news(owner: Owner, pinned: Rendering, fresh: Rendering | Refused) -> tuple[PendingUpdate, ...]:

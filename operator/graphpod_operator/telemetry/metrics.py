@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -25,7 +25,7 @@ from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.service import Service
 from graphpod_operator.cache.store import Store
 from graphpod_operator.kube import lease
-from graphpod_operator.kube.resources import CHILDREN
+from graphpod_operator.kube.resources import CHILDREN, OPTIONAL, Resource
 from graphpod_operator.telemetry.label_values import Command, Missing, Result
 from graphpod_operator.telemetry.service_objectives import objectives
 from graphpod_operator.watch.workqueue import KeyQueue
@@ -39,6 +39,7 @@ SERVICES = "graphpod_operator_inferenceservices"
 PHASES = "graphpod_operator_service_phases"
 OBJECTIVES = "graphpod_operator_objective_seconds"
 SKIPPED = "graphpod_operator_object_skipped"
+UNLISTED = "graphpod_operator_kind_unlisted"
 SKIPPED_NAMED = 64
 """Series of it at most: whoever may write an object could make any number."""
 DEPTH = "workqueue_depth"
@@ -50,7 +51,7 @@ DEGRADATIONS = "graphpod_operator_policy_degradations_total"
 TIME_TO_READY = "graphpod_operator_time_to_ready_seconds"
 METHODS = ("GET", "PATCH", "POST", "PUT", "DELETE")
 """Of requests to the API server."""
-COUNTED_ON_SCRAPE = (SERVICES, PHASES, OBJECTIVES, SKIPPED, DEPTH, WORKERS, UNFINISHED, LONGEST, LEADING)
+COUNTED_ON_SCRAPE = (SERVICES, PHASES, OBJECTIVES, SKIPPED, UNLISTED, DEPTH, WORKERS, UNFINISHED, LONGEST, LEADING)
 """Gauges that are counted from store, queue and Lease when asked for, so they cannot drift."""
 ZEROS: dict[str, tuple[dict[str, str], ...]] = {
     "controller_runtime_reconcile_total": tuple(
@@ -100,9 +101,15 @@ class Meters:
         meters.set("graphpod_operator_build_info", 1, version=__version__, resolver_revision=RESOLVER_REVISION)
         return meters
 
-    def watch(self, store: Store, queue: KeyQueue, leads: Callable[[], bool]) -> None:
-        """Count the gauges of store, queue and Lease on every scrape."""
-        self.registry.register(_Counted(store, queue, leads))
+    def watch(
+        self,
+        store: Store,
+        queue: KeyQueue,
+        leads: Callable[[], bool],
+        unlisted: Callable[[], Collection[Resource]] = frozenset,
+    ) -> None:
+        """Count the gauges of store, queue and Lease on every scrape, and the optional kinds whose list fails."""
+        self.registry.register(_Counted(store, queue, leads, unlisted))
 
     def count(self, name: str, /, **labels: str) -> None:
         """Add one to a counter."""
@@ -130,10 +137,13 @@ class Meters:
 class _Counted(Collector):
     """Gauges counted at the moment of the scrape."""
 
-    def __init__(self, store: Store, queue: KeyQueue, leads: Callable[[], bool]) -> None:
+    def __init__(
+        self, store: Store, queue: KeyQueue, leads: Callable[[], bool], unlisted: Callable[[], Collection[Resource]]
+    ) -> None:
         self._store = store
         self._queue = queue
         self._leads = leads
+        self._unlisted = unlisted
         self._counted: dict[Key, tuple[Service, tuple[str, ...], tuple[str, ...]]] = {}
         """Of the latest scrape: by what labels each service counts. A service that changes is another object."""
 
@@ -144,6 +154,7 @@ class _Counted(Collector):
         yield self._family(PHASES, phases)
         yield self._family(OBJECTIVES, self._objectives())
         yield self._family(SKIPPED, self._skipped())
+        yield self._family(UNLISTED, {(kind.kind,): int(kind in self._unlisted()) for kind in OPTIONAL})
         yield self._family(DEPTH, {(CONTROLLER,): self._queue.depth})
         yield self._family(WORKERS, {(CONTROLLER,): self._queue.active})
         yield self._family(UNFINISHED, {(CONTROLLER,): sum(self._queue.busy_seconds())})

@@ -28,6 +28,8 @@ LONGEST_PAUSE = 4.0
 """More would leave an API server that is back unseen."""
 BRIEF_SECONDS = 1.0
 """A watch that delivered nothing and ended sooner has failed, though it ended well."""
+DOUBTED_FAILURES = 3
+"""In a row, until an optional kind is looked at: a restart of the API server causes some, too."""
 LONGEST_REFUSED = 30.0
 """Of a watch that was refused: it takes somebody who grants it."""
 
@@ -113,6 +115,6 @@ class ChildWatches:
         if answered or failures == 0:
             delivered = {"kind": resource.kind, "error": error, "seconds": pause}
             log.warning("a watch ended; opening it again", extra=delivered)
-        if isinstance(error, ServerRefused) and resource in OPTIONAL:
-            self._kinds.soon()  # so it fails when the kind has gone
+        if resource in OPTIONAL and (isinstance(error, ServerRefused) or failures == DOUBTED_FAILURES):
+            self._kinds.soon()  # so it fails when the kind has gone, or cannot be listed
         await asyncio.sleep(pause)

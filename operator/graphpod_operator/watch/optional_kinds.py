@@ -1,7 +1,9 @@
 """Optional kinds: those whose CRD belongs to others, and may be absent, come and go while the operator runs.
 
 A kind is there when the API server serves it and lets the operator list it. What is there is listed before anything is
-decided by it, watched, and made; what is not is left out of every plan, with the reason, and looked for again.
+decided by it, watched, and made; what is not is left out of every plan, with the reason, and looked for again. A kind
+whose list fails (its conversion webhook or its own API server is down) holds up nothing else: one that is new is left
+out, too, and of one that was listed before, what is known stays.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from collections.abc import Callable, Collection
 from types import MappingProxyType
 from typing import Protocol
 
-from graphpod_operator.kube.absent_kinds import Absence, Absent, left_alone, not_served, refused
-from graphpod_operator.kube.cluster import ApiError, Cluster, ServerRefused
+from graphpod_operator.conditions.reasons import Reason
+from graphpod_operator.kube.absent_kinds import Absence, Absent, left_alone, not_listed, not_served, refused
+from graphpod_operator.kube.cluster import ApiError, Cluster, Expired, ServerRefused, Unreached
 from graphpod_operator.kube.resources import OPTIONAL, WATCHED, Resource
 from graphpod_operator.watch.informer import Informer, fill
 
@@ -22,6 +25,8 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 60.0
 """Between two looks: so long a CRD that came may go unnoticed."""
+RETRY_SECONDS = 10.0
+"""The same while the list of a kind fails."""
 
 
 class Discovery(Protocol):
@@ -57,6 +62,7 @@ class OptionalKinds:
         self._done = done
         self._sought = tuple(kind for kind in OPTIONAL if kind not in without)
         self._absent = {kind: not_served(kind) if kind in self._sought else left_alone(kind) for kind in OPTIONAL}
+        self._unlisted: set[Resource] = set()
         self._asked = asyncio.Event()
         self._looking = asyncio.Lock()
         self._news = asyncio.Event()
@@ -66,6 +72,11 @@ class OptionalKinds:
     def absent(self) -> Absent:
         """The optional kinds that are not there."""
         return MappingProxyType(self._absent)
+
+    @property
+    def unlisted(self) -> frozenset[Resource]:
+        """The kinds that are served, and whose last list failed."""
+        return frozenset(self._unlisted)
 
     @property
     def watched(self) -> tuple[Resource, ...]:
@@ -85,7 +96,7 @@ class OptionalKinds:
         """Look for ever."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(EVERY_SECONDS):
+                async with asyncio.timeout(min(EVERY_SECONDS, RETRY_SECONDS) if self._unlisted else EVERY_SECONDS):
                     await self._asked.wait()
             doubted = self._asked.is_set()
             self._asked.clear()
@@ -96,21 +107,27 @@ class OptionalKinds:
                 log.warning("optional kinds not found out; trying again", extra=extra)
 
     async def look(self, *, doubted: bool = False) -> bool:
-        """Ask which are served, and list what came (when `doubted`: all of them) into the informer. Whether anything
-        came or went. Raises Unavailable or Refused when the API server does not say, and then nothing has changed. One
-        look at a time: another waits.
+        """Ask which are served, and list what came (when `doubted`: all of them) into the informer, with those whose
+        last list failed. Whether anything came or went, or is absent for another reason. Raises Unavailable or Expired
+        when the API server itself does not say, and then nothing has changed. One look at a time: another waits.
         """
         async with self._looking:
             return await self._look(doubted)
 
     async def _look(self, doubted: bool) -> bool:
-        served = await self._discovery.serves(self._sought)
-        trusted = frozenset[Resource]() if doubted else served.difference(self._absent)
+        try:
+            served = await self._discovery.serves(self._sought)
+        except ServerRefused:
+            served = frozenset(self._sought)  # without the right to discover, lists say what is served
+        trusted = frozenset[Resource]() if doubted else served.difference(self._absent, self._unlisted)
         found = {kind: None if kind in trusted else await self._absence(kind, kind in served) for kind in self._sought}
         changed = False
         for kind, absence in found.items():
-            if (absence is None) != (kind not in self._absent):
-                changed = True
+            if self._fails(kind, absence) and kind not in self._absent:
+                continue
+            before = self._absent.get(kind)
+            changed = changed or _reason(before) is not _reason(absence)
+            if (absence is None) != (before is None):
                 extra = {"kind": kind.kind, "why": absence.what if absence is not None else "it is served"}
                 log.info("optional kind %s", "comes" if absence is None else "goes", extra=extra)
             if absence is None:
@@ -124,8 +141,18 @@ class OptionalKinds:
             self._done()
         return changed
 
+    def _fails(self, kind: Resource, absence: Absence | None) -> bool:
+        """Whether the list of a kind failed, and then that is logged."""
+        if absence is None or absence.reason is not Reason.KindNotListed:
+            self._unlisted.discard(kind)
+            return False
+        self._unlisted.add(kind)
+        extra = {"kind": kind.kind, "error": absence.what, "seconds": RETRY_SECONDS}
+        log.warning("an optional kind cannot be listed; trying again", extra=extra)
+        return True
+
     async def _absence(self, kind: Resource, served: bool) -> Absence | None:
-        """Why a kind is not there, or None, and then it is listed."""
+        """Why a kind is not there, or None, and then it is listed. Raises Unreached, and Expired."""
         if not served:
             return not_served(kind)
         try:
@@ -137,5 +164,13 @@ class OptionalKinds:
                 case 404:
                     return not_served(kind)
                 case _:
-                    raise
+                    return not_listed(kind, str(error))
+        except (Unreached, Expired):
+            raise
+        except ApiError as error:
+            return not_listed(kind, str(error))
         return None
+
+
+def _reason(absence: Absence | None) -> Reason | None:
+    return absence.reason if absence is not None else None

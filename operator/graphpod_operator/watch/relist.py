@@ -14,8 +14,8 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from graphpod_operator.kube.cluster import ApiError, Cluster
-from graphpod_operator.kube.resources import Resource
+from graphpod_operator.kube.cluster import ApiError, Cluster, Unreached
+from graphpod_operator.kube.resources import OPTIONAL, Resource
 from graphpod_operator.watch.informer import Informer, Listed, scopes
 from graphpod_operator.watch.optional_kinds import OptionalKinds
 
@@ -94,11 +94,22 @@ class Relist:
                 due_at = now() + DOUBT_SECONDS
 
     async def look(self, kinds: Iterable[Resource]) -> str | None:
-        """List these kinds into the informer. What contradicts the watches, or all that is known, in words, or None."""
+        """List these kinds into the informer, but optional ones whose list fails. What contradicts the watches, or all
+        that is known, in words, or None.
+        """
         listed: list[Listed] = []
         for resource, scope in itertools.product(kinds, scopes(self._namespaces)):
             before = self._informer.since(resource, scope)
-            listed.append(one := await self._informer.ask(self._cluster, resource, scope))
+            try:
+                one = await self._informer.ask(self._cluster, resource, scope)
+            except ApiError as error:
+                if resource not in OPTIONAL or isinstance(error, Unreached):
+                    raise
+                # its conversion webhook or its own API server may be down, which says nothing about other watches
+                self._kinds.soon()
+                log.warning("resync leaves out an optional kind", extra={"kind": resource.kind, "error": error})
+                continue
+            listed.append(one)
             # restored from a backup, what is known counts as newer than what is, and the two are not to be mixed
             if one.version < before:
                 return f"the API server's history went back from {before} to {one.version}"

@@ -1,4 +1,6 @@
-"""The reasons of the conditions about children of optional kinds: MonitorReady, RouteReady, ScalingReady."""
+"""The reasons of the conditions about children of optional kinds: MonitorReady, RouteReady, ScalingReady. One is
+also that of a service whose pods need such a kind.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from graphpod_operator.api.status import ConditionStatus
 from graphpod_operator.conditions.reason_row import ReasonRow, warns
 from graphpod_operator.conditions.types import ConditionType
 
+_A = ConditionType.Accepted
 _MON = (ConditionType.MonitorReady,)
 _X = (ConditionType.ScalingReady,)
 _RT = (ConditionType.RouteReady,)
@@ -22,6 +25,12 @@ ROWS = {
         (*_MON, *_RT), _F, "the operator has no right to use the kind, or is configured not to use it",
         "the operator may use the kind",
         "switch the kind on in the chart's values, under optionalKinds",
+    ),
+    "KindNotListed": warns(
+        (_A, *_MON, *_RT), _F, "the cluster serves the kind, but fails to list its objects: its conversion webhook or "
+        "its own API server is down", "the objects can be listed",
+        "check the kind's conversion webhook (kubectl get crds) or API server (kubectl get apiservices); the operator "
+        "retries every 10 s",
     ),
     "NotWritten": warns(
         (*_MON, *_X, *_RT), _F, "the API server refuses the object, or cannot be reached; the pods run without it",

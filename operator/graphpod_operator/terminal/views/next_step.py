@@ -114,6 +114,7 @@ COMMANDS: dict[Reason, str] = {
     # conditions about optional kinds
     R.KindNotServed: "kubectl get crds",
     R.KindNotGranted: f"{CHART} --set optionalKinds.podMonitors=true,optionalKinds.httpRoutes=true",
+    R.KindNotListed: "kubectl get apiservices",
     R.NotWritten: EDIT, R.MonitorPending: DESCRIBE, R.Scraped: NOTHING, R.ScrapePending: WAIT,
     R.NotScraped: "kubectl get prometheus -A -o yaml", R.ScrapeUnknown: ADOPT,
     R.RouteAccepted: NOTHING,

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from graphpod_operator.kube.cluster import ServerRefused, Unavailable
+from graphpod_operator.install.network_access import Access
+from graphpod_operator.kube.cluster import ApiError, Expired, ServerRefused, TimedOut, Unavailable, Unreached
 from graphpod_operator.kube.resources import OPTIONAL, WATCHED, Resource
 from graphpod_operator.watch import optional_kinds
+from tests.unit.operator.cluster import FakeCluster
 from tests.unit.operator.objects import NAMESPACE, inference_service
 from tests.unit.operator.world import World
 
+ACCESS = Access(admin=({"podSelector": {}},), routes=("edge",))
 MONITOR = Resource.PodMonitor, NAMESPACE, "demo"
 
 
@@ -108,22 +111,148 @@ async def test_a_kind_the_operator_may_not_list_is_told_of_as_that(
     assert Resource.PodMonitor not in monitored.optional.watched
 
 
-@pytest.mark.parametrize("status", [400, 401, 410])
-async def test_a_list_that_fails_otherwise_says_nothing_about_a_kind(
-    monitored: World, monkeypatch: pytest.MonkeyPatch, status: int
+FAILING = (
+    "conversion webhook for monitoring.coreos.com/v1, Kind=PodMonitor failed: "
+    'Post "https://webhook.monitoring.svc:443/convert?timeout=30s": no endpoints'
+)
+
+
+def unlisted(world: World, error: ApiError | None, kind: Resource = Resource.PodMonitor) -> None:
+    """The lists of a kind fail from now on, or (None) succeed."""
+
+    async def listing(resource: Resource, *more: Any) -> object:
+        if resource is kind and error is not None:
+            raise error
+        return await FakeCluster.list(world.cluster, resource, *more)
+
+    world.cluster.list = listing  # type: ignore[method-assign,assignment]
+
+
+@pytest.mark.parametrize("error", [Unreached(0, "no answer"), Expired(410, "too old")], ids=str)
+async def test_an_api_server_that_does_not_answer_a_list_says_nothing_about_a_kind(
+    monitored: World, error: ApiError
 ) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    unlisted(monitored, error)
+    with pytest.raises(type(error)):
+        await monitored.optional.look()
+    assert monitored.optional.absent[Resource.PodMonitor].reason.name == "KindNotServed"
+    assert not monitored.optional.unlisted
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ServerRefused(400, "not so"), Unavailable(500, FAILING), Unavailable(503, "no endpoints"), TimedOut(0, "late")],
+    ids=str,
+)
+async def test_of_a_kind_whose_lists_begin_to_fail_what_is_known_stays(monitored: World, error: ApiError) -> None:
     monitored.discovery.served.add(Resource.PodMonitor)
     await monitored.optional.look()
     await monitored.reconcile()
-
-    async def refused(*_: object) -> object:
-        raise ServerRefused(status, "not so")
-
-    monkeypatch.setattr(monitored.cluster, "list", refused)
-    with pytest.raises(ServerRefused):
-        await monitored.optional.look(doubted=True)
+    unlisted(monitored, error)
+    assert not await monitored.optional.look(doubted=True)
+    assert monitored.optional.unlisted == {Resource.PodMonitor}
     assert Resource.PodMonitor in monitored.optional.watched
     assert monitored.store.child(*MONITOR) is not None
+    unlisted(monitored, None)
+    assert not await monitored.optional.look()
+    assert not monitored.optional.unlisted, "it is listed again without a further doubt"
+
+
+async def test_a_kind_that_cannot_be_listed_from_the_start_is_left_out_and_comes_once_it_can(monitored: World) -> None:
+    monitored.discovery.served.add(Resource.PodMonitor)
+    unlisted(monitored, Unavailable(500, FAILING))
+    monitored.meters.watch(monitored.store, monitored.queue, lambda: True, lambda: monitored.optional.unlisted)
+    await monitored.optional.look(doubted=True)
+    await monitored.reconcile()
+    assert monitored.condition("Accepted") == ("True", "Accepted")
+    assert monitored.condition("MonitorReady") == ("False", "KindNotListed")
+    assert monitored.message("MonitorReady").startswith(f"PodMonitor cannot be listed: {FAILING[:60]}")
+    series = 'graphpod_operator_kind_unlisted{kind="PodMonitor"}'
+    assert f"{series} 1.0" in monitored.meters.text().decode()
+    unlisted(monitored, None)
+    assert await monitored.optional.look()
+    await monitored.reconcile()
+    assert monitored.condition("MonitorReady") == ("Unknown", "ScrapePending")
+    assert f"{series} 0.0" in monitored.meters.text().decode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        (Resource.ScaledObject, {"autoscaling": {"max": 3, "target": "4", "provider": "KEDA"}}),
+        (Resource.LeaderWorkerSet, {"parallelism": {"pipeline": 2, "nodes": 2}}),
+    ],
+    ids=["ScaledObject", "LeaderWorkerSet"],
+)
+async def test_a_service_that_needs_a_kind_that_cannot_be_listed_waits_for_it(
+    kind: Resource, spec: dict[str, Any]
+) -> None:
+    world = World()
+    world.cluster.put(Resource.InferenceService, inference_service(**spec))
+    await world.relist()
+    world.discovery.served.add(kind)
+    unlisted(world, Unavailable(503, "no endpoints"), kind)
+    await world.optional.look()
+    await world.reconcile()
+    assert world.condition("Accepted") == ("False", "KindNotListed")
+    assert f"{kind.kind} cannot be listed: no endpoints; " in world.message("Accepted")
+    assert "Stalled" not in {row["type"] for row in world.service["status"]["conditions"]}, "it waits, and that helps"
+    unlisted(world, None, kind)
+    await world.optional.look()
+    await world.reconcile()
+    assert world.condition("Accepted") == ("True", "Accepted")
+
+
+async def test_a_network_policy_stays_open_while_routes_cannot_be_listed() -> None:
+    """Otherwise a restart of the operator would cut off the Gateway of a service that serves."""
+    world = World()
+    world.reconciler = world.make_reconciler(access=ACCESS)
+    route = {"route": {"parentRefs": [{"name": "edge", "namespace": "edge"}]}}
+    world.cluster.put(Resource.InferenceService, inference_service(networking=route))
+    await world.relist()
+    world.discovery.served.add(Resource.HTTPRoute)
+    await world.optional.look()
+    await world.reconcile()
+    policy = world.cluster.objects[Resource.NetworkPolicy, NAMESPACE, "demo"]["spec"]
+    assert "edge" in str(policy)
+    after = world.successor()
+    after.discovery = world.discovery
+    after.optional = optional_kinds.OptionalKinds(after.discovery, after.cluster, after.informer)
+    after.reconciler = after.make_reconciler(access=ACCESS)
+    await after.relist()
+    unlisted(after, Unavailable(500, FAILING), Resource.HTTPRoute)
+    await after.optional.look()
+    await after.reconcile()
+    assert after.condition("RouteReady") == ("False", "KindNotListed")
+    assert after.cluster.objects[Resource.NetworkPolicy, NAMESPACE, "demo"]["spec"] == policy
+    assert (Resource.HTTPRoute, NAMESPACE, "demo") in after.cluster.objects
+
+
+async def test_without_the_right_to_discover_lists_say_what_is_served(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: object) -> frozenset[Resource]:
+        raise ServerRefused(403, "forbidden: User cannot get path /apis")
+
+    monkeypatch.setattr(monitored.discovery, "serves", refused)
+    unlisted(monitored, ServerRefused(404, "the server could not find the requested resource"), Resource.HTTPRoute)
+    await monitored.optional.look()
+    assert Resource.PodMonitor in monitored.optional.watched
+    assert monitored.optional.absent[Resource.HTTPRoute].reason.name == "KindNotServed"
+
+
+async def test_a_kind_whose_list_fails_is_looked_at_again_within_seconds(
+    monitored: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optional_kinds, "RETRY_SECONDS", 0.01)
+    monitored.discovery.served.add(Resource.PodMonitor)
+    unlisted(monitored, Unavailable(500, FAILING))
+    await monitored.optional.look()
+    looking = asyncio.create_task(monitored.optional.run())
+    unlisted(monitored, None)
+    await asyncio.wait_for(monitored.optional.present(Resource.PodMonitor), 5)
+    looking.cancel()
 
 
 async def test_a_kind_that_goes_between_discovery_and_list_is_not_served(
