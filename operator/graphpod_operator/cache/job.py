@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from graphpod_operator.api.names import (
     CLAIM_ANNOTATION,
@@ -43,6 +44,8 @@ class Job:
     """The Secret that its pods mount; empty for none."""
     claim_uid: str = ""
     """Of the claim that it was created for."""
+    created: str = ""
+    """RFC 3339; empty where it does not say so."""
     near: tuple[str, ...] = ()
     """The services on whose pods' node its pods must run."""
     breach: str | None = None
@@ -53,6 +56,14 @@ class Job:
     def active(self) -> bool:
         """Whether it is under way."""
         return not self.complete and self.failed is None and not self.deleting
+
+    def seconds(self, now: str) -> float:
+        """Its age at `now` (RFC 3339); 0 where it does not say when it was made."""
+        return (
+            (datetime.fromisoformat(now) - datetime.fromisoformat(self.created)).total_seconds()
+            if self.created
+            else 0.0
+        )
 
     @classmethod
     def of(cls, raw: Raw) -> Job:
@@ -81,6 +92,7 @@ class Job:
             attempts=status.get("failed", 0),
             secret=_mounted(raw),
             claim_uid=annotations.get(CLAIM_UID_ANNOTATION, ""),
+            created=metadata.get("creationTimestamp") or "",
             near=_names(annotations.get(NEAR_ANNOTATION, "")),
             breach=raw.get(bounds.BREACH),
         )

@@ -41,6 +41,8 @@ class Service:
     status: Raw
     paused: bool = False
     """Its user wants only its status written."""
+    mispaused: str | None = None
+    """The annotation graphpod.dev/paused, where it says neither yes nor no."""
     queue: str | None = None
     """The Kueue queue that its pods wait in."""
     adopt: str | None = None
@@ -70,7 +72,8 @@ class Service:
             deleting="deletionTimestamp" in metadata,
             spec=spec if breach is None else {},
             status=_believed(raw.get("status") or {}),
-            paused=annotations.get(PAUSED_ANNOTATION) == "true",
+            paused=(pause := annotations.get(PAUSED_ANNOTATION)) == "true",
+            mispaused=_short(pause) if pause not in (None, "true", "false") else None,
             queue=labels.get(QUEUE_LABEL),
             adopt=adopt[:ADOPT_MAX] if (adopt := annotations.get(ADOPT_ANNOTATION)) is not None else None,
             sleep=_short(annotations.get(SLEEP_ANNOTATION)),

@@ -205,9 +205,14 @@ class _JobStatus(msgspec.Struct):
     conditions: list[_Row] | None = None
 
 
+class _JobMetadata(bounds.Metadata):
+    creationTimestamp: Time | None = None
+
+
 class Job(Object):
     """A Job."""
 
+    metadata: _JobMetadata
     spec: _JobSpec | None = None
     status: _JobStatus | None = None
 

@@ -48,6 +48,7 @@ class Reason(Enum):
     LeaderWorkerSetMissing = auto()
     PrometheusUnknown = auto()
     ApplyRefused = auto()
+    ObjectQuotaExceeded = auto()
     PreviousDeleting = auto()
     # every condition below Accepted
     NotAccepted = auto()
@@ -198,6 +199,7 @@ class Reason(Enum):
     PutBack = auto()
     Contested = auto()
     ReplicasIgnored = auto()
+    AnnotationIgnored = auto()
     MemoryUnreadable = auto()
     ObjectSkipped = auto()
     # Reconciling

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
+from graphpod_operator.api.names import PAUSED_ANNOTATION
 from graphpod_operator.api.status import ConditionStatus
 from graphpod_operator.apply.applier import Applied, Applier
 from graphpod_operator.apply.claims import Claims
@@ -227,6 +228,9 @@ class Reconciler:
         found = given.found
         if (ignored := ignored_replicas(found, memory)) is not None:
             await self._events.warn(found, Reason.ReplicasIgnored, ignored)
+        if found.mispaused is not None:
+            what = f"{PAUSED_ANNOTATION} is {found.mispaused[:40]!r}, so the service is not paused"
+            await self._events.warn(found, Reason.AnnotationIgnored, what)
         for trouble in recovery.unreadable(found, given.revisions, memory):
             await self._events.warn(found, Reason.MemoryUnreadable, trouble)
         if skipped := self._store.skipped(found.key):

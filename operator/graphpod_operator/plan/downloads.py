@@ -292,6 +292,9 @@ def _tried(job: Job, pods: tuple[Pod, ...]) -> tuple[str, ...]:
 def _under_way(download: Download, job: Job, pod: Pod | None, now: str) -> tuple[Reason, str]:
     """What is known of a Job that runs, besides what it reports itself."""
     if pod is None:
+        if now and job.seconds(now) >= PREPARED_SECONDS:
+            what = f"Job {job.name} exists for over a minute and has no pod"
+            return Reason.DownloadPending, f"{what}: a quota, a limit or a webhook may refuse one"
         return Reason.Downloading, f"Job {job.name} has no pod yet"
     if pod.scheduling is not None:
         what = f"pod {pod.name} has no node: {_one_part(pod.scheduling)}"

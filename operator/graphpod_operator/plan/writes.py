@@ -3,6 +3,7 @@ out."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -73,9 +74,12 @@ Write = Create | Update | Delete | HandOver
 
 def not_applied(message: str) -> Refused:
     """What it means that the API server refused one of the children, with the server's words."""
-    return Refused(*(blamed(message) or (Reason.ApplyRefused, message)))
+    reason = Reason.ObjectQuotaExceeded if QUOTA.search(message) is not None else Reason.ApplyRefused
+    return Refused(*(blamed(message) or (reason, message)))
 
 
+QUOTA = re.compile(r"exceeded quota: |failed quota: ")
+"""How the admission of ResourceQuota begins, whatever the kind."""
 Look = Callable[[Resource, str, str], Child | None]
 """Finds a child by kind, namespace and name."""
 

@@ -92,6 +92,11 @@ ROWS = {
         _A, _F, "the API server refused one of the objects", "the object is accepted",
         "fix the field that the server names; running pods stay, and the operator retries, at most every 5 min",
     ),
+    "ObjectQuotaExceeded": warns(
+        _A, _F, "a ResourceQuota of the namespace does not admit one of the objects", "the quota admits the object",
+        "raise or free the quota: kubectl -n NAMESPACE describe resourcequota; the operator retries, at most every 5 "
+        "min",
+    ),
     "PreviousDeleting": ReasonRow(
         _A, _U, "objects of a deleted InferenceService of this name are still being removed", "these objects are gone",
         "wait for garbage collection",

@@ -25,6 +25,11 @@ ROWS = {
         (), _T, "somebody set spec.replicas, by kubectl scale for one, while spec.autoscaling decides",
         "reported once after each change", "change spec.autoscaling.min and max, or remove spec.autoscaling",
     ),
+    "AnnotationIgnored": warns(
+        (), _T, "the annotation graphpod.dev/paused is neither \"true\" nor \"false\", so the service is not paused",
+        "reported once in 10 min", "set it to \"true\", or remove it: kubectl -n NAMESPACE annotate gisvc NAME "
+        "--overwrite graphpod.dev/paused=true",
+    ),
     "MemoryUnreadable": warns(
         (), _T, "a ControllerRevision of the service is corrupt, and the service continues without it",
         "reported once by each run of the operator", "delete that ControllerRevision: kubectl -n NAMESPACE delete "

@@ -56,7 +56,7 @@ COMMANDS: dict[Reason, str] = {
     R.Accepted: NOTHING,
     R.Paused: UNPAUSE,
     R.SpecInvalid: EDIT, R.SpecTooLarge: EDIT, R.FeatureNotBuilt: EDIT, R.NotAllowed: EDIT, R.PodTemplateInvalid: EDIT,
-    R.ApplyRefused: EDIT,
+    R.ObjectQuotaExceeded: f"{_K}describe resourcequota", R.ApplyRefused: EDIT,
     R.PolicyRefused: _set("graph.onUnsupported", "Degrade"),
     R.NameCollision: f"{_K}get serviceaccounts,configmaps,services,deployments,networkpolicies NAME --ignore-not-found",
     R.KedaMissing: HPA,
@@ -125,6 +125,7 @@ COMMANDS: dict[Reason, str] = {
     R.Autoscaled: NOTHING, R.AutoscalerPending: WAIT, R.AutoscalerIdle: f"{_K}describe hpa,scaledobjects NAME",
     # an event alone
     R.PutBack: EDIT, R.Contested: f"{_K}get gisvc,deployments NAME -o yaml --show-managed-fields",
+    R.AnnotationIgnored: f"{_K}annotate gisvc NAME --overwrite {PAUSED_ANNOTATION}=true",
     R.ReplicasIgnored: EDIT, R.MemoryUnreadable: f"{_K}get controllerrevisions -l {OWNER_LABEL}=NAME",
     R.ObjectSkipped: f"{_K}get all,configmaps,controllerrevisions -l {OWNER_LABEL}=NAME",
     # Reconciling

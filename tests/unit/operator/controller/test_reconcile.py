@@ -68,6 +68,37 @@ async def test_a_server_that_is_away_changes_no_status(world: World) -> None:
     assert world.cluster.writes == []
 
 
+async def test_a_quota_that_admits_no_object_is_named_as_that(world: World) -> None:
+    def refuse(method: str, resource: Resource) -> None:
+        if (method, resource) == ("apply", Resource.Service):
+            raise ServerRefused(403, 'services "demo" is forbidden: exceeded quota: team, requested: count/services=1')
+
+    world.cluster.refuse = refuse
+    with pytest.raises(HeldUp):
+        await world.reconcile()
+    assert world.condition("Accepted") == ("False", "ObjectQuotaExceeded")
+    assert f"raise or free the quota: kubectl -n {NAMESPACE} describe resourcequota" in world.message("Accepted")
+    assert "Stalled" not in {row["type"] for row in world.service["status"]["conditions"]}
+    world.cluster.refuse = lambda method, resource: None
+    await world.reconcile()
+    assert world.condition("Accepted") == ("True", "Accepted")
+
+
+@pytest.mark.parametrize(("value", "told"), [("yes", 1), ("True", 1), ("", 1), ("true", 0), ("false", 0), (None, 0)])
+async def test_a_pause_that_says_neither_yes_nor_no_is_warned_of_and_pauses_nothing(
+    world: World, value: str | None, told: int
+) -> None:
+    world.service["metadata"]["annotations"] = {} if value is None else {"graphpod.dev/paused": value}
+    world.informer.changed(Resource.InferenceService, world.cluster.put(Resource.InferenceService, world.service))
+    await world.reconcile()
+    await world.reconcile()
+    assert len(warned := world.told("AnnotationIgnored")) == told
+    assert all(
+        one.startswith(f"graphpod.dev/paused is {value!r}, so the service is not paused; set it") for one in warned
+    )
+    assert ("Deployment", "demo") in world.cluster.writes or value == "true"
+
+
 async def test_a_namespace_that_is_being_deleted_is_left_in_peace(world: World) -> None:
     def ending(method: str, resource: Resource) -> None:
         raise Terminating(403, "because it is being terminated")

@@ -47,6 +47,31 @@ async def test_a_pod_is_given_a_minute_to_be_prepared(stuck: World, since: str, 
     assert stuck.condition("ModelAvailable") == ("False", reason)
 
 
+@pytest.mark.parametrize(
+    ("created", "reason"),
+    [("2025-12-31T23:59:39Z", "DownloadPending"), ("2025-12-31T23:59:41Z", "Downloading"), (None, "Downloading")],
+)
+async def test_a_job_whose_pod_nobody_admits_says_how_to_find_the_cause(
+    world: World, created: str | None, reason: str
+) -> None:
+    """Its controller writes the refusal into Events alone, which the operator does not read."""
+    world.cluster.put(Resource.PersistentVolumeClaim, claim())
+    await downloading(world, model=MODEL)
+    await world.reconcile()
+    job = the_job(world)
+    job["metadata"] |= {"creationTimestamp": created} if created else {}
+    world.write(Resource.Job, job)
+    world.clock.now = 1000.0
+    await world.reconcile()
+    assert world.clock.timestamp() == "2026-01-01T00:00:40Z"
+    assert world.condition("ModelAvailable") == ("False", reason)
+    if reason == "DownloadPending":
+        assert world.message("ModelAvailable") == (
+            f"Job {DOWNLOAD.job} exists for over a minute and has no pod: a quota, a limit or a webhook may refuse one; "
+            f"for the cause: kubectl -n {NAMESPACE} describe job,pod -l graphpod.dev/weights"
+        )
+
+
 async def test_a_job_that_never_ran_is_replaced_when_its_secret_is_named_no_more(stuck: World) -> None:
     world = stuck
     before = the_job(world)["metadata"]["uid"]
