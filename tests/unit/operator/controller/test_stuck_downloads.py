@@ -67,8 +67,8 @@ async def test_a_job_whose_pod_nobody_admits_says_how_to_find_the_cause(
     assert world.condition("ModelAvailable") == ("False", reason)
     if reason == "DownloadPending":
         assert world.message("ModelAvailable") == (
-            f"Job {DOWNLOAD.job} exists for over a minute and has no pod: a quota, a limit or a webhook may refuse one; "
-            f"for the cause: kubectl -n {NAMESPACE} describe job,pod -l graphpod.dev/weights"
+            f"Job {DOWNLOAD.job} exists for over a minute and has no pod: a quota, a limit or a webhook may refuse "
+            f"one; for the cause: kubectl -n {NAMESPACE} describe job,pod -l graphpod.dev/weights"
         )
 
 
