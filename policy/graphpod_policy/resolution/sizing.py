@@ -6,6 +6,7 @@ from typing import NamedTuple
 from graphpod_policy import limits
 from graphpod_policy.cost.cost import COMPILE_SECONDS, Cost, ladder_costs
 from graphpod_policy.enums import CompileMode, Device, Phase, Severity
+from graphpod_policy.facts import NOTHING_KNOWN, Facts
 from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.ladder.ladder import (
     CPU_PREFILL_MAX,
@@ -32,9 +33,19 @@ Changes = tuple[Change, ...]
 
 def prefill_chunk(features: Features, request: GraphRequest) -> int:
     """Most tokens of one prefill pass: the user's, else the largest asked size, else the device's default."""
+    asked = features.prefill_chunk or max(request.prefill_sizes or (0,))
+    return min(asked, _longest_pass(features)) if asked else default_chunk(features)
+
+
+def default_chunk(features: Features) -> int:
+    """The same of a service that asks for neither."""
     default = CPU_PREFILL_MAX if features.device is Device.Cpu else memory_row(None).prefill
-    asked = features.prefill_chunk or (max(request.prefill_sizes) if request.prefill_sizes else default)
-    return min(asked, limits.context(features) * limits.batch(features))
+    return min(default, _longest_pass(features))
+
+
+def _longest_pass(features: Features, facts: Facts = NOTHING_KNOWN) -> int:
+    """Tokens of as many prompts as decode together, each as long as can be."""
+    return limits.context(features, facts) * limits.batch(features, facts)
 
 
 def default_ladder(phase: Phase, features: Features, chunk: int) -> Ladder:
@@ -71,7 +82,7 @@ def pass_cut(sizes: Ladder, case: Case) -> tuple[Ladder, Changes]:
     features, facts = case.features, case.facts
     if case.phase is not Phase.Prefill or features.max_model_len is not None:
         return sizes, ()
-    return _clamped(sizes, case.phase, limits.context(features, facts) * limits.batch(features, facts))
+    return _clamped(sizes, case.phase, _longest_pass(features, facts))
 
 
 def device_cut(sizes: Ladder, case: Case, chunk: int) -> tuple[Ladder, Changes]:
@@ -87,7 +98,8 @@ def device_cut(sizes: Ladder, case: Case, chunk: int) -> tuple[Ladder, Changes]:
     if phase is Phase.Prefill:
         latent = facts.model is not None and facts.model.latent_attention
         most = min(row.prefill, LATENT_ATTENTION_MAX) if latent else row.prefill
-        if features.prefill_chunk is None:
+        if chunk == default_chunk(features):
+            # engine.json says the chunk in any case: another one is the user's own.
             prompt = max(limits.context(features, facts), PROMPT_LEAST)
             most = min(most, next((size for size in sizes if size >= prompt), most))
     elif features.max_batch is None:

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from graphpod_policy import (
     AllToAll,
     CompileMode,
+    EngineConfig,
     Facts,
     Features,
     GraphRequest,
+    ModelConfig,
     OnUnsupported,
     Outcome,
     Phase,
@@ -258,6 +260,10 @@ def test_a_default_prefill_ladder_ends_where_one_pass_reads_the_longest_prompt(c
     plan = resolve(short, GraphRequest())
     there = refine(plan, facts)
     assert there.phases[PREFILL].sizes[-1] == chunk_there(plan, facts) == last
+    engine = EngineConfig.of(short, GraphRequest(), plan, model=ModelConfig("m", "/m"), dtype="bfloat16")
+    again = resolve(engine.feature_set(), engine.planned_request())
+    assert refine(again, facts).phases[PREFILL].sizes == there.phases[PREFILL].sizes, "what a pod makes of engine.json"
+    assert chunk_there(again, facts) == last
     own = replace(short, prefill_chunk=8192)
     assert refine(resolve(own, GraphRequest()), facts).phases[PREFILL].sizes[-1] == 8192
 
