@@ -4,6 +4,7 @@ shared by all layers and sizes. No break keeps pool memory, and a result is read
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -135,6 +136,25 @@ def test_a_capture_and_a_replay_set_attention_up_once_for_all_layers(
     assert made == [16]
     toy.replay(graph, values(9, 1))
     assert made == [16, 9]
+
+
+def test_attention_is_planned_while_the_device_computes_the_first_segment(place: Place) -> None:
+    did: list[str] = []
+
+    def noted(layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Tensor:
+        did.append(f"layer {layer}")
+        return attention(layer, q, k, v, out)
+
+    toy = Toy(place, noted)
+    graph, value = toy.capture(16), values(9, 1)
+    wanted = toy.eager(16, value)
+    graph.calls = [[*calls, partial(did.append, f"segment {index}")] for index, calls in enumerate(graph.calls)]
+    did.clear()
+    toy.load(16, value)
+    graph.replay(9, lambda: did.append("plan"))
+    layers = [f"{what} {index}" for index in range(SHAPE.layers) for what in ("segment", "layer")]
+    assert did == [layers[0], "plan", *layers[1:], f"segment {SHAPE.layers}"]
+    assert torch.equal(toy.result[:9], wanted)
 
 
 def test_a_break_sees_real_rows_only_and_its_padded_tail_is_zero(place: Place) -> None:

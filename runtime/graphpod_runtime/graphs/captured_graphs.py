@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -24,8 +25,8 @@ class CapturedGraph(Protocol):
     @property
     def segments(self) -> int: ...
 
-    def replay(self, count: int) -> None:
-        """Runs the pass over `count` real rows."""
+    def replay(self, count: int, plan: Callable[[], None] = lambda: None) -> None:
+        """Runs the pass over `count` real rows. `plan` is called before the first attention."""
 
 
 class FullGraph:
@@ -36,7 +37,8 @@ class FullGraph:
     def __init__(self, site: CaptureSite, calls: Calls) -> None:
         self.site, self._calls = site, calls
 
-    def replay(self, count: int) -> None:
+    def replay(self, count: int, plan: Callable[[], None] = lambda: None) -> None:
+        plan()
         for call in self._calls:
             call()
 
@@ -57,19 +59,19 @@ class BreakableGraph:
         """Breaks + 1."""
         return len(self.calls)
 
-    def replay(self, count: int) -> None:
+    def replay(self, count: int, plan: Callable[[], None] = lambda: None) -> None:
         """ReplayFailed names the break whose code raised."""
         rows = self._arena.rows(self.site.size, count)
         if rows.tail.shape[0]:
-            # Once: no segment and no break of this pass writes it.
-            rows.tail.zero_()
+            rows.tail.zero_()  # once: no segment and no break of this pass writes it
+        for call in self.calls[0]:
+            call()
+        plan()  # the device has the first segment meanwhile
         try:
             attend = self._attend(rows.q, rows.k, rows.v, rows.out)
         except Exception as error:
             raise ReplayFailed(f"{self.site}, before its first break: {type(error).__name__}: {error}") from error
         for index, stop in enumerate(self.stops):
-            for call in self.calls[index]:
-                call()
             try:
                 if isinstance(stop, Stop):
                     stop.run(count)
@@ -77,8 +79,8 @@ class BreakableGraph:
                     self.attend(stop, rows, attend)
             except Exception as error:
                 raise ReplayFailed(self.where(index, error)) from error
-        for call in self.calls[-1]:
-            call()
+            for call in self.calls[index + 1]:
+                call()
 
     def attend(self, layer: int, rows: AttentionRows, attend: Callable[[int], Tensor]) -> None:
         """The break of a layer."""
@@ -101,7 +103,7 @@ class PhaseGraphs:
     load: Callable[[Inputs, int], None]
     """Inputs into the static buffers that a graph of this size reads."""
     plan: Callable[[Inputs], None] | None
-    """Plans attention for the next pass; None: no graph asks for it."""
+    """Plans attention for the pass; None: no graph asks for it."""
     outputs: Outputs
     check_addresses: bool
     """A debug mode."""
@@ -125,10 +127,8 @@ class PhaseGraphs:
             self.pool.verify()
         if not inputs.in_place:
             self.load(inputs, size)
-        if self.plan is not None:
-            self.plan(inputs)
-        count = inputs.count
-        self.graphs[size].replay(count)
+        count, plan = inputs.count, () if self.plan is None else (partial(self.plan, inputs),)
+        self.graphs[size].replay(count, *plan)
         if (results := self._results.get(count)) is None:
             results = self._results[count] = self.outputs.view(count)
         return results
