@@ -35,6 +35,7 @@ from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.limits import MOST_CONTEXT, MOST_PAGE, MOST_SIZES
 from graphpod_policy.plan import PhasePlan, Plan
 from graphpod_policy.resolution.resolve import resolve
+from graphpod_policy.shown import shown
 
 
 class ConfigError(ValueError):
@@ -303,8 +304,6 @@ class EngineConfig:
         return parsed
 
 
-SHOWN = 200
-"""Characters of a value in a message."""
 HALF = re.compile("[\ud800-\udfff]")
 """JSON can spell it, and no file can hold it."""
 _FEATURE_NAMES = tuple(row.name for row in fields(FeatureConfig))
@@ -344,12 +343,12 @@ def _typed(kind: Any, raw: Any, path: str) -> Any:
     where = path or "engine.json"
     if is_dataclass(kind):
         if not isinstance(raw, dict):
-            raise ConfigError(f"{where}: expected an object, found {repr(raw)[:SHOWN]}")
+            raise ConfigError(f"{where}: expected an object, found {shown(raw)}")
         hints = typing.get_type_hints(kind)
         names = {_camel(row.name): row.name for row in fields(kind)}
         if unknown := sorted(raw.keys() - names.keys()):
             raise ConfigError(
-                f"{where}: unknown field {repr(unknown[0])[:SHOWN]}; this engine reads {', '.join(sorted(names))}"
+                f"{where}: unknown field {shown(unknown[0])}; this engine reads {', '.join(sorted(names))}"
             )
         needed = {name for name, field_name in names.items() if field_name not in _sparse(kind)}
         if missing := sorted(needed - raw.keys()):
@@ -359,7 +358,7 @@ def _typed(kind: Any, raw: Any, path: str) -> Any:
     origin = typing.get_origin(kind)
     if origin is tuple:
         if not isinstance(raw, list):
-            raise ConfigError(f"{where}: expected a list, found {repr(raw)[:SHOWN]}")
+            raise ConfigError(f"{where}: expected a list, found {shown(raw)}")
         item = typing.get_args(kind)[0]
         return tuple(_typed(item, entry, f"{where}[{index}]") for index, entry in enumerate(raw))
     if origin in (types.UnionType, typing.Union):
@@ -371,10 +370,10 @@ def _typed(kind: Any, raw: Any, path: str) -> Any:
             return kind(raw)
         except ValueError:
             raise ConfigError(
-                f"{where}: {repr(raw)[:SHOWN]} is not one of {', '.join(str(member.value) for member in kind)}"
+                f"{where}: {shown(raw)} is not one of {', '.join(str(member.value) for member in kind)}"
             ) from None
     if not isinstance(raw, kind) or (kind is int and isinstance(raw, bool)):
-        raise ConfigError(f"{where}: expected {kind.__name__}, found {repr(raw)[:SHOWN]}")
+        raise ConfigError(f"{where}: expected {kind.__name__}, found {shown(raw)}")
     if isinstance(raw, str) and HALF.search(raw):
-        raise ConfigError(f"{where}: half a surrogate pair in {repr(raw)[:SHOWN]}")
+        raise ConfigError(f"{where}: half a surrogate pair in {shown(raw)}")
     return raw

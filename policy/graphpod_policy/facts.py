@@ -15,12 +15,11 @@ from graphpod_policy.model.families import Family, attends_to_all
 from graphpod_policy.model.fp8_scheme import PARTS
 from graphpod_policy.model.latent import Latent
 from graphpod_policy.model.mixture import CHOSEN, COUNTS
+from graphpod_policy.shown import cut, shown
 
 GIB = 1 << 30
 MOST_SIZE = 1 << 40
 """Of anything that a config.json counts: more than any model has."""
-SHOWN = 200
-"""Characters of a value in a message."""
 
 Read = TypeVar("Read")
 
@@ -99,9 +98,9 @@ class ModelFacts:
     def of(cls, config: Mapping[str, Any]) -> "ModelFacts":
         """The facts in a parsed config.json; ModelUnreadable names a field that is missing or no number."""
         if not isinstance(text := config.get("text_config", config), Mapping):
-            raise ModelUnreadable(f"text_config: expected an object, found {_shown(text)}")
+            raise ModelUnreadable(f"text_config: expected an object, found {shown(text)}")
         if not isinstance(named := config.get("architectures") or [], list):
-            raise ModelUnreadable(f"architectures: expected a list of names, found {_shown(named)}")
+            raise ModelUnreadable(f"architectures: expected a list of names, found {shown(named)}")
         declared = _usable(lambda: ConfigJson.of(config))
         if declared.family is not None:
             return _of_family(declared, declared.family, config)
@@ -320,7 +319,7 @@ def _has_experts(text: Mapping[str, Any], layers: int) -> Iterator[bool]:
     frequency = _count(text, "moe_layer_freq", 1)
     dense = text.get("mlp_only_layers") or ()
     if not isinstance(dense, list | tuple):
-        raise ModelUnreadable(f"mlp_only_layers: expected a list of layers, found {_shown(dense)}")
+        raise ModelUnreadable(f"mlp_only_layers: expected a list of layers, found {shown(dense)}")
     for layer in range(layers):
         yield layer not in dense and (layer + 1) % step == 0 and layer >= first and layer % frequency == 0
 
@@ -332,7 +331,7 @@ def _usable(read: Callable[[], Read]) -> Read:
     except KeyError as error:
         raise ModelUnreadable(f"field {error} is missing") from error
     except (AttributeError, TypeError, ValueError, ArithmeticError) as error:
-        raise ModelUnreadable(f"a field has no usable value ({str(error)[:SHOWN]})") from error
+        raise ModelUnreadable(f"a field has no usable value ({cut(str(error))})") from error
 
 
 def _count(config: Mapping[str, Any], name: str, default: int | None = None, most: int = MOST_SIZE) -> int:
@@ -341,13 +340,7 @@ def _count(config: Mapping[str, Any], name: str, default: int | None = None, mos
         return default
     least = 0 if default == 0 else 1
     if not isinstance(raw, int) or isinstance(raw, bool) or raw < least:
-        raise ModelUnreadable(f"{name}: expected a number of at least {least}, found {_shown(raw)}")
+        raise ModelUnreadable(f"{name}: expected a number of at least {least}, found {shown(raw)}")
     if raw > most:
-        raise ModelUnreadable(f"{name}: expected a number of at most {most}, found {_shown(raw)}")
+        raise ModelUnreadable(f"{name}: expected a number of at most {most}, found {shown(raw)}")
     return raw
-
-
-def _shown(value: Any) -> str:
-    """A value for a message."""
-    words = repr(value)
-    return words if len(words) <= SHOWN else f"{words[: SHOWN - 1]}…"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphpod_policy.enums import SpeculativeMethod
-from graphpod_policy.model.weight_form import LONGEST
+from graphpod_policy.shown import shown
 
 Json = Mapping[str, Any]
 
@@ -42,7 +42,7 @@ def head_not_built(method: SpeculativeMethod, config: Json) -> str | None:
         return f"architecture {name!r} is no {method} head that is built; only {', '.join(forms)} are"
     for field in REFUSED:
         if config.get(field):
-            return f"{field}={repr(config[field])[:LONGEST]} of a head is not built"
+            return f"{field}={shown(config[field])} of a head is not built"
     return None
 
 
@@ -58,7 +58,7 @@ def _mtp_not_built(config: Json) -> str | None:
     if name not in MTP:
         return f"MTP layers of {name!r} are not built; only those of {', '.join(MTP)} are"
     if layers != 1:
-        return f"{MTP_LAYERS}={repr(layers)[:LONGEST]}: only checkpoints with 1 MTP layer are built"
+        return f"{MTP_LAYERS}={shown(layers)}: only checkpoints with 1 MTP layer are built"
     for field in ("use_sliding_window", "quantization_config"):
         if config.get(field):
             return f"{field} next to MTP layers is not built"

@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Any
 
 from graphpod_policy.model.name_pattern import may_backtrack
-from graphpod_policy.model.weight_form import INSTEAD, LONGEST, form_of
+from graphpod_policy.model.weight_form import INSTEAD, form_of
+from graphpod_policy.shown import shown
 
 BLOCK = 128
 """Rows and columns of a block: the only size that is built."""
@@ -109,7 +110,7 @@ def scheme_of(config: Mapping[str, Any] | None) -> Fp8Scheme | None:
 
 def _read(config: Mapping[str, Any]) -> Fp8Scheme | None:
     if not isinstance(config, Mapping):
-        raise SchemeNotBuilt(f"quantization_config is {repr(config)[:LONGEST]}, not an object")
+        raise SchemeNotBuilt(f"quantization_config is {shown(config)}, not an object")
     method = config.get("quant_method")
     if method == "fp8":
         return _fp8(config)
@@ -118,7 +119,7 @@ def _read(config: Mapping[str, Any]) -> Fp8Scheme | None:
     # A scheme for the KV cache alone leaves the weights plain numbers.
     if config.get("kv_cache_scheme") and not config.get("config_groups"):
         return None
-    raise SchemeNotBuilt(f"quantization_config of {str(method)[:LONGEST]!r} is not built")
+    raise SchemeNotBuilt(f"quantization_config of {shown(method)} is not built")
 
 
 def _fp8(config: Mapping[str, Any]) -> Fp8Scheme:
@@ -140,12 +141,12 @@ def _compressed_tensors(config: Mapping[str, Any]) -> Fp8Scheme | None:
         return None  # a scheme of the KV cache alone
     _only("format", config.get("format"), ("float-quantized",))
     if not isinstance(groups, Mapping):
-        raise SchemeNotBuilt(f"quantization_config.config_groups is {repr(groups)[:LONGEST]}, not an object")
+        raise SchemeNotBuilt(f"quantization_config.config_groups is {shown(groups)}, not an object")
     if len(groups) != 1:
         raise SchemeNotBuilt(f"quantization_config with {len(groups)} config_groups is not built; one is")
     (group,) = groups.values()
     if not isinstance(group, Mapping):
-        raise SchemeNotBuilt(f"quantization_config: a config group is {repr(group)[:LONGEST]}, not an object")
+        raise SchemeNotBuilt(f"quantization_config: a config group is {shown(group)}, not an object")
     _only("targets", group.get("targets"), (["Linear"],))
     _only("output_activations", group.get("output_activations"), (None,))
     weights, inputs = group.get("weights"), group.get("input_activations")
@@ -173,13 +174,13 @@ def _compressed_tensors(config: Mapping[str, Any]) -> Fp8Scheme | None:
 def _only(field: str, value: object, built: Sequence[object]) -> None:
     if value not in built:
         words = " or ".join(map(repr, built))
-        raise SchemeNotBuilt(f"quantization_config.{field} {repr(value)[:LONGEST]} is not built; {words} is")
+        raise SchemeNotBuilt(f"quantization_config.{field} {shown(value)} is not built; {words} is")
 
 
 def _list(config: Mapping[str, Any], field: str) -> Sequence[Any]:
     value = config.get(field) or ()
     if not isinstance(value, list | tuple):
-        raise SchemeNotBuilt(f"quantization_config.{field} is {repr(value)[:LONGEST]}, not a list of names")
+        raise SchemeNotBuilt(f"quantization_config.{field} is {shown(value)}, not a list of names")
     return value
 
 
@@ -195,7 +196,7 @@ def _entries(entries: Iterable[object]) -> Iterator[str]:
     for number, entry in enumerate(entries):
         if number >= MOST_IGNORED or not isinstance(entry, str) or len(entry) > LONGEST_IGNORED:
             raise SchemeNotBuilt(
-                f"quantization_config ignores {str(entry)[:40]!r}: at most {MOST_IGNORED} names of {LONGEST_IGNORED} "
+                f"quantization_config ignores {shown(entry)}: at most {MOST_IGNORED} names of {LONGEST_IGNORED} "
                 "characters are read"
             )
         if entry.startswith("re:"):

@@ -7,10 +7,10 @@ Forms and fields as transformers 5.23, llm-compressor, AutoAWQ, GPTQModel and Mo
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from graphpod_policy.shown import cut
+
 INSTEAD = "take the model's 16-bit weights, or FP8 ones of quant_method fp8 or compressed-tensors"
 """What to do about any of them."""
-LONGEST = 40
-"""Characters of a value that is shown."""
 
 Json = Mapping[str, Any]
 
@@ -124,4 +124,4 @@ def form_by_tensor(name: str) -> str | None:
 
 
 def _shown(value: object) -> str:
-    return str(value)[:LONGEST]
+    return cut(str(value))

@@ -12,7 +12,7 @@ from graphpod_policy.model.architectures import Architecture
 from graphpod_policy.model.config_json import CAPS, FULL, ConfigJson, Json, rope_type
 from graphpod_policy.model.depth import depth_of
 from graphpod_policy.model.fp8_scheme import ONLINE
-from graphpod_policy.model.weight_form import LONGEST
+from graphpod_policy.shown import shown
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
 from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
 from graphpod_runtime.base.shapes import Activation, ModelShape, Stretch
@@ -212,7 +212,7 @@ def eos_ids(folder: Path, *configs: Json) -> tuple[int, ...]:
         if (value := config.get("eos_token_id")) is not None:
             ids = tuple(value) if isinstance(value, list) else (value,)
             if not all(type(one) is int and 0 <= one < MOST_TOKENS for one in ids):
-                raise ModelInvalid(f"{folder}: eos_token_id {repr(value)[:LONGEST]} is no token, nor a list of tokens")
+                raise ModelInvalid(f"{folder}: eos_token_id {shown(value)} is no token, nor a list of tokens")
             return ids
     return ()
 

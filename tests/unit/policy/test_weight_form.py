@@ -9,6 +9,7 @@ import pytest
 from graphpod_policy import ModelFacts
 from graphpod_policy.model.fp8_scheme import SchemeNotBuilt, scheme_of
 from graphpod_policy.model.weight_form import INSTEAD, form_by_tensor
+from graphpod_policy.shown import cut
 
 SHAPE: dict[str, Any] = json.loads(Path("benchmarks/shapes/qwen3-8b/config.json").read_text())
 
@@ -58,7 +59,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "NVFP4 by compressed-tensors",
     ),
     "compressed-tensors, several": (compressed("mixed-precision", INT4), "several forms by compressed-tensors"),
-    "compressed-tensors, unknown": (compressed("x" * 99, INT4), f"format {'x' * 40!r} by compressed-tensors"),
+    "compressed-tensors, unknown": (compressed("x" * 99, INT4), f"format {cut('x' * 99)!r} by compressed-tensors"),
     "compressed-tensors, no group": (
         {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"a": 7}},
         "INT?, packed by compressed-tensors",
@@ -78,7 +79,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "mxfp4": ({"quant_method": "mxfp4"}, "(the weights are MXFP4)"),
     "torchao": ({"quant_method": "torchao", "quant_type": {"default": {}}}, "a form of torchao"),
     "HQQ": ({"quant_method": "hqq", "quant_config": {}}, "a few bits by HQQ"),
-    "none that is known": ({"quant_method": "new" * 50}, f"an unknown form ({('new' * 50)[:40]})"),
+    "none that is known": ({"quant_method": "new" * 50}, f"an unknown form ({cut('new' * 50)})"),
     "no method": ({"bits": 4}, "an unknown form (None)"),
     "no text as method": ({"quant_method": ["awq"]}, "an unknown form (['awq'])"),
     "compressed-tensors, braces": (

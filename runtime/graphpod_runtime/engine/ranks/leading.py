@@ -25,7 +25,7 @@ from graphpod_runtime.engine.schedule.drafting import DraftBatch
 from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.engine.start.device import device_of
-from graphpod_runtime.graphs.segments.cuda import noted_graphs
+from graphpod_runtime.graphs.segments.cuda import keeping_graphs
 from graphpod_runtime.kernels.mixture.choice_totals import count_choices
 from graphpod_runtime.models.stage import loader_of
 from graphpod_runtime.wire.report import Report
@@ -113,6 +113,7 @@ class LeadingRunner(Runner):
     ) -> None:
         """Returns when all ranks have met. StartFailure where this one has no GPU."""
         self._others, place = others, Position(0, config.features.tensor, config.features.pipeline)
+        # Kept: the collector forgets weak references to what goes with this runner before it calls `_leave`.
         self._graphs: list[torch.cuda.CUDAGraph] = []
         leave = weakref.finalize(self, _leave, others, self._graphs)
         try:
@@ -126,11 +127,8 @@ class LeadingRunner(Runner):
             raise
 
     def start(self) -> None:
-        with self._naming(), noted_graphs() as noted:
-            try:
-                super().start()
-            finally:
-                self._graphs.extend(noted)
+        with self._naming(), keeping_graphs(self._graphs):
+            super().start()
         if self._balance is not None and (mixture := self._engine.model.shape.mixture) is not None:
             self._balance.begin(mixture.experts)
         assert self.config.max_batch is not None, "a start has derived it"

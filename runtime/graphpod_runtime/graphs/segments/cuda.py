@@ -17,14 +17,17 @@ _NOTED: ContextVar["WeakSet[torch.cuda.CUDAGraph] | None"] = ContextVar("noted",
 
 
 @contextlib.contextmanager
-def noted_graphs() -> Iterator["WeakSet[torch.cuda.CUDAGraph]"]:
-    """Gives the graphs that this thread makes within, as long as they are there."""
+def keeping_graphs(kept: list[torch.cuda.CUDAGraph]) -> Iterator[None]:
+    """Adds to `kept`, at the end, the graphs that this thread has made within and that are still there. Until then
+    those that are dropped must go: their memory is for the next ones.
+    """
     noted = WeakSet[torch.cuda.CUDAGraph]()
     token = _NOTED.set(noted)
     try:
-        yield noted
+        yield
     finally:
         _NOTED.reset(token)
+        kept.extend(noted)
 
 
 class CudaSegment:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from graphpod_policy import SpeculativeMethod
 from graphpod_policy.model.draft_head import DRAFT_VOCAB, head_not_built, layers_of
-from graphpod_policy.model.weight_form import LONGEST
+from graphpod_policy.shown import shown
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import HOST
@@ -58,7 +58,7 @@ def load_head(
     names = {name for _, name, _ in tensors(folder)}
     reduced = config.get(DRAFT_VOCAB) or shape.vocab
     if type(reduced) is not int or not 0 < reduced <= shape.vocab:
-        raise ModelInvalid(f"{folder}: {DRAFT_VOCAB} {repr(reduced)[:LONGEST]} is no part of {shape.vocab} tokens")
+        raise ModelInvalid(f"{folder}: {DRAFT_VOCAB} {shown(reduced)} is no part of {shape.vocab} tokens")
     if method is SpeculativeMethod.Eagle3 and reduced != shape.vocab and DISTANCES[0] not in names:
         raise ModelInvalid(
             f"{folder}: the head drafts {reduced} of {shape.vocab} tokens, and no tensor {DISTANCES[0]} says which"

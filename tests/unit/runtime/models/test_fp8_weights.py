@@ -197,7 +197,7 @@ UNKNOWN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no pattern": (compressed("channel", ignore=("re:(",)), "is no pattern"),
     "many patterns": (compressed("channel", ignore=("re:x",) * 65), "by more than 64 patterns"),
-    "no name": (compressed("channel", ignore=(7,)), "ignores '7'"),  # type: ignore[arg-type]
+    "no name": (compressed("channel", ignore=(7,)), "ignores 7"),  # type: ignore[arg-type]
 }
 
 

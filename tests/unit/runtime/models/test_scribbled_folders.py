@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
+from graphpod_runtime.engine.sleep.refill import files_in
 from graphpod_runtime.engine.start.drafting.vocabulary import first_difference
 from graphpod_runtime.models.checkpoint_files import files_of
 from graphpod_runtime.models.config_json import eos_ids, read_declared, shape_of
@@ -46,6 +47,13 @@ def test_a_file_that_holds_no_object_is_refused_by_its_path(folder: Path, text: 
         json_object(path)
     with pytest.raises(ModelInvalid):
         read_declared(folder)
+
+
+@pytest.mark.parametrize("text", [DEEP, '{"a":' * 50_000, LONG, "\udcff", ""])
+def test_a_config_that_is_read_again_for_new_weights_is_refused_by_its_path(tmp_path: Path, text: str) -> None:
+    (path := tmp_path / "config.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ModelInvalid, match=f"{path}: .*; copy the model again"):
+        files_in(tmp_path)
 
 
 @given(scribbled({"eos_token_id": [1, 2]}, {"eos_token_id": 2}))
