@@ -33,9 +33,9 @@ from graphpod_policy.enums import (
 )
 from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.limits import MOST_CONTEXT, MOST_PAGE, MOST_SIZES
+from graphpod_policy.model.shown import shown
 from graphpod_policy.plan import PhasePlan, Plan
 from graphpod_policy.resolution.resolve import resolve
-from graphpod_policy.shown import shown
 
 
 class ConfigError(ValueError):

@@ -15,7 +15,7 @@ from graphpod_policy.model.families import Family, attends_to_all
 from graphpod_policy.model.fp8_scheme import PARTS
 from graphpod_policy.model.latent import Latent
 from graphpod_policy.model.mixture import CHOSEN, COUNTS
-from graphpod_policy.shown import cut, shown
+from graphpod_policy.model.shown import cut, shown
 
 GIB = 1 << 30
 MOST_SIZE = 1 << 40

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphpod_policy.enums import SpeculativeMethod
-from graphpod_policy.shown import shown
+from graphpod_policy.model.shown import shown
 
 Json = Mapping[str, Any]
 

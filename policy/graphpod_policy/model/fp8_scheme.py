@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import Any
 
 from graphpod_policy.model.name_pattern import may_backtrack
+from graphpod_policy.model.shown import shown
 from graphpod_policy.model.weight_form import INSTEAD, form_of
-from graphpod_policy.shown import shown
 
 BLOCK = 128
 """Rows and columns of a block: the only size that is built."""

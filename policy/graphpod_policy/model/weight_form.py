@@ -7,7 +7,7 @@ Forms and fields as transformers 5.23, llm-compressor, AutoAWQ, GPTQModel and Mo
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from graphpod_policy.shown import cut
+from graphpod_policy.model.shown import cut
 
 INSTEAD = "take the model's 16-bit weights, or FP8 ones of quant_method fp8 or compressed-tensors"
 """What to do about any of them."""

@@ -12,7 +12,7 @@ from graphpod_policy.model.architectures import Architecture
 from graphpod_policy.model.config_json import CAPS, FULL, ConfigJson, Json, rope_type
 from graphpod_policy.model.depth import depth_of
 from graphpod_policy.model.fp8_scheme import ONLINE
-from graphpod_policy.shown import shown
+from graphpod_policy.model.shown import shown
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
 from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
 from graphpod_runtime.base.shapes import Activation, ModelShape, Stretch

@@ -5,8 +5,8 @@ import pytest
 from graphpod_policy.config import ConfigError, EngineConfig
 from graphpod_policy.facts import ModelFacts, ModelUnreadable
 from graphpod_policy.model.fp8_scheme import SchemeNotBuilt, scheme_of
+from graphpod_policy.model.shown import LONGEST, cut, shown
 from graphpod_policy.model.weight_form import form_of
-from graphpod_policy.shown import LONGEST, cut, shown
 
 CUT = f"'{'x' * (LONGEST - 2)}…"
 

@@ -8,8 +8,8 @@ import pytest
 
 from graphpod_policy import ModelFacts
 from graphpod_policy.model.fp8_scheme import SchemeNotBuilt, scheme_of
+from graphpod_policy.model.shown import cut
 from graphpod_policy.model.weight_form import INSTEAD, form_by_tensor
-from graphpod_policy.shown import cut
 
 SHAPE: dict[str, Any] = json.loads(Path("benchmarks/shapes/qwen3-8b/config.json").read_text())
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from graphpod_policy import SpeculativeMethod
 from graphpod_policy.model.draft_head import DRAFT_VOCAB, head_not_built, layers_of
-from graphpod_policy.shown import shown
+from graphpod_policy.model.shown import shown
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import HOST
