@@ -95,7 +95,7 @@ class _Reader:
             norm_eps=float(config[row.eps]),
             rope_theta=theta,
             tied=bool(config.get("tie_word_embeddings", False)),
-            eos_ids=eos_ids,
+            eos_ids=tuple(one for one in eos_ids if one < int(config["vocab_size"])),
             qkv_bias="qkv" in biases,
             qk_norm=row.qk_norm if not row.qk_norm_field or config.get(row.qk_norm_field) else None,
             out_bias="out" in biases,
@@ -207,7 +207,9 @@ def _sharpened(scale: float, rope: Json) -> float:
 
 
 def eos_ids(folder: Path, *configs: Json) -> tuple[int, ...]:
-    """Of the first that names them: generation_config.json, then `configs`. ModelInvalid for what are no tokens."""
+    """Of the first that names them: generation_config.json, then `configs`. ModelInvalid for what are no tokens. Those
+    beyond a vocabulary end nothing, and must not come to its logits.
+    """
     for config in (_read(folder / "generation_config.json") or {}, *configs):
         if (value := config.get("eos_token_id")) is not None:
             ids = tuple(value) if isinstance(value, list) else (value,)

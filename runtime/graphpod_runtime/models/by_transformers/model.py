@@ -145,7 +145,7 @@ def _shape(folder: Path, config: Any, text: Any, seen: Rehearsal, layout: Layout
         norm_eps=0.0,
         rope_theta=0.0,
         tied=bool(getattr(text, "tie_word_embeddings", False)),
-        eos_ids=eos_ids(folder, config.to_dict(), text.to_dict()),
+        eos_ids=tuple(one for one in eos_ids(folder, config.to_dict(), text.to_dict()) if one < seen.vocab),
         windows=windows if any(windows) else (),
         caps=caps if any(caps) else (),
         sinks=any(call.sinks is not None for call in calls),

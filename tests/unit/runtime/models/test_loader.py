@@ -145,6 +145,8 @@ def test_weights_are_converted_to_the_asked_dtype(tmp_path: Path) -> None:
     [
         ({"eos_token_id": [7, 8]}, 2, (7, 8)),
         ({"eos_token_id": 9}, 2, (9,)),
+        ({"eos_token_id": [7, 1 << 30]}, 2, (7,)),
+        (None, [3, 1 << 30], (3,)),
         ({"eos_token_id": 0}, 2, (0,)),
         ({"temperature": 0.6}, 2, (2,)),
         ({"eos_token_id": None}, [3, 4], (3, 4)),
