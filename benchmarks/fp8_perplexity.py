@@ -1,5 +1,5 @@
-"""Perplexity of a fixed text with FP8 weights, on a CPU: ours by form, against single precision and against
-transformers with the same rounding.
+"""Perplexity of a fixed text with FP8 weights, on a CPU: ours by form, against single precision, against
+transformers with the same rounding, and over ranks, which scale parts of rows.
 
 `python -m benchmarks.fp8_perplexity --model FOLDER --json benchmarks/results/fp8_perplexity.json`. The text is that of
 `make truth` (truth/accuracy.py). Each variant takes minutes; a file that exists keeps what it has of others.
@@ -32,20 +32,20 @@ from truth.accuracy import TEXT, WINDOW, WINDOWS
 BLOCK = 128
 
 
-def ours(folder: Path, windows: Iterable[list[int]], quantization: str | None) -> float:
-    """Nats of the tokens of `windows` but their first ones, by the engine."""
+def ours(folder: Path, windows: Iterable[list[int]], quantization: str | None, ranks: int = 1) -> list[float]:
+    """Nats of each token of `windows` but their first ones, by the engine."""
     with Engine(
         folder, device="cpu", dtype="float32", quantization=quantization, max_model_len=WINDOW + 1, max_batch=1,
-        prefill="Disabled", decode="Disabled",
+        prefill="Disabled", decode="Disabled", tensor_parallel=ranks,
     ) as engine:  # fmt: skip
-        nats = 0.0
+        nats = []
         for window in windows:
             scored = engine.generate(window, SamplingOptions(max_tokens=1, prompt_logprobs=0)).prompt_logprobs or ()
-            nats -= sum(one.logprob for one in scored)
+            nats += [-one.logprob for one in scored]
         return nats
 
 
-def reference(folder: Path, windows: Iterable[list[int]], rounded: Callable[[Tensor], Tensor] | None) -> float:
+def reference(folder: Path, windows: Iterable[list[int]], rounded: Callable[[Tensor], Tensor] | None) -> list[float]:
     """The same by transformers; `rounded` makes a layer's matrix what the format holds, and activations are rounded to
     FP8 by rows."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -54,12 +54,12 @@ def reference(folder: Path, windows: Iterable[list[int]], rounded: Callable[[Ten
             if isinstance(module, nn.Linear):
                 module.weight.data = rounded(module.weight.data)
                 module.forward = partial(_fp8_linear, module.weight.data)  # type: ignore[method-assign]
-    nats = 0.0
+    nats: list[float] = []
     with torch.no_grad():
         for window in windows:
             tokens = torch.tensor([window])
             logits = model(tokens).logits[0, :-1].float()
-            nats += float(functional.cross_entropy(logits, tokens[0, 1:], reduction="sum"))
+            nats += functional.cross_entropy(logits, tokens[0, 1:], reduction="none").tolist()
     return nats
 
 
@@ -101,17 +101,19 @@ def write_blocks(source: Path, folder: Path) -> Path:
     return folder
 
 
-VARIANTS = ("fp32", "channels", "channels, transformers", "channels by the largest, transformers", "blocks")
+ONE, SEVERAL, RANKS = "channels", "channels, 3 ranks", 3
+"""The same weights by one rank and by RANKS, which divide the heads of SmolLM2-135M."""
+VARIANTS = ("fp32", ONE, SEVERAL, "channels, transformers", "channels by the largest, transformers", "blocks")
 
 
-def nats_of(variant: str, folder: Path, windows: list[list[int]]) -> float:
-    """Of one of VARIANTS."""
+def nats_of(variant: str, folder: Path, windows: list[list[int]]) -> list[float]:
+    """Of each token, by one of VARIANTS."""
     if variant == "blocks":
         with tempfile.TemporaryDirectory() as made:
             return ours(write_blocks(folder, Path(made, folder.name)), windows, None)
     if variant.endswith("transformers"):
         return reference(folder, windows, by_channels if variant.startswith("channels,") else by_largest)
-    return ours(folder, windows, "Fp8" if variant == "channels" else None)
+    return ours(folder, windows, None if variant == "fp32" else "Fp8", RANKS if variant == SEVERAL else 1)
 
 
 def main() -> None:
@@ -124,19 +126,26 @@ def main() -> None:
     tokens = Tokenizer(options.model).encode(TEXT.read_text())
     windows = [tokens[at * WINDOW : (at + 1) * WINDOW] for at in range(options.windows)]
     found = json.loads(options.json.read_text())["variants"] if options.json.is_file() else {}
+    by_token = dict[str, list[float]]()
     for variant in options.variants:
         began = time.monotonic()
-        nats = nats_of(variant, options.model, windows)
+        by_token[variant] = nats_of(variant, options.model, windows)
+        nats = sum(by_token[variant])
         perplexity = math.exp(nats / (len(windows) * (WINDOW - 1)))
-        found[variant] = {"nats": round(nats, 2), "perplexity": round(perplexity, 5)}
+        date = f"{datetime.now(UTC):%Y-%m-%d}"
+        found[variant] = {"date": date, "nats": round(nats, 2), "perplexity": round(perplexity, 5)}
         print(f"{variant:40} {perplexity:9.4f}  {time.monotonic() - began:5.0f} s", flush=True)
         if "fp32" in found:
             for one in found.values():
                 one["overFp32"] = round(one["perplexity"] / found["fp32"]["perplexity"] - 1, 5)
+        if {ONE, SEVERAL} <= by_token.keys():
+            pairs = zip(by_token[ONE], by_token[SEVERAL], strict=True)
+            apart = [abs(one - several) for one, several in pairs]
+            found[SEVERAL]["meanFromOneRank"] = round(sum(apart) / len(apart), 5)
+            found[SEVERAL]["mostFromOneRank"] = round(max(apart), 5)
         content = {
             "model": options.model.name,
             "tokens": len(windows) * WINDOW,
-            "date": f"{datetime.now(UTC):%Y-%m-%d}",
             "graphpod": __version__,
             "torch": torch.__version__,
             "variants": found,

@@ -1,24 +1,33 @@
 """FP8 over ranks: their parts are those of one rank's weights, and they write what one rank writes."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as functional
 from torch import Tensor
 
 from graphpod_policy import KvCacheDtype, Policy, Quantization
 from graphpod_runtime.base.shapes import HOST
+from graphpod_runtime.distributed import collectives
 from graphpod_runtime.kernels.fp8_product import BLOCK
 from graphpod_runtime.models.decoder import Decoder, DecoderLayer
+from graphpod_runtime.models.layer_functions import After
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.weights.fp8 import Fp8BlockWeight, Fp8Weight
 from graphpod_runtime.models.weights.linear import Linear
+from graphpod_runtime.models.weights.product import Form, Tensors, matmul
 from tests.unit.runtime.conftest import write_llama
 from tests.unit.runtime.models.fp8_checkpoints import FORMATS, quantize
 from tests.unit.runtime.ranks.asking import Told
 from tests.unit.runtime.ranks.conftest import GREEDY, SCORED, VOCABULARY, alone, config, sampled
 from tests.unit.runtime.ranks.rank_forks import RankForks
+from truth.families.tiny import tiny
+from truth.families.trial import _written as write_tiny
 
 TWO = 2
 ONLINE = "online"
@@ -118,6 +127,92 @@ def test_ranks_with_fp8_weights_write_what_one_rank_writes(
         assert distance(found.told[0], exact) < WORSE * distance(wanted, exact)
     else:
         assert found.told[0].texts == wanted.texts
+
+
+@pytest.mark.parametrize(
+    ("model_type", "ranks", "changes"),
+    [
+        ("llama", 2, {}),
+        ("qwen3", 2, {}),
+        ("phi3", 4, {}),
+        ("glm", 2, {}),
+        ("glm4", 4, {}),
+        ("cohere", 2, {"use_qk_norm": True}),
+        ("cohere2", 4, {}),
+    ],
+)
+def test_the_scales_of_parts_of_rows_are_all_that_ranks_do_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_type: str, ranks: int, changes: dict[str, Any]
+) -> None:
+    """One rank that rounds each part of a row by its own scale has the logits of ranks, whatever a family fuses."""
+    write_tiny(tiny(model_type, vocab_size=VOCABULARY, **changes), tmp_path)
+    whole, parts = loaded(tmp_path), [loaded(tmp_path, rank, ranks) for rank in range(ranks)]
+    by_rows = logits(whole)
+    by_ranks = logits_of_ranks(parts, monkeypatch)
+    monkeypatch.setattr(After, "_product", product_of_parts(ranks))
+    by_parts = logits(whole)
+    apart = (by_ranks - by_rows).abs().mean()
+    assert apart > 1e-3
+    # Not equal to the bit: a last place may tip what is rounded to FP8.
+    assert (by_ranks - by_parts).abs().mean() < apart / 20
+
+
+def logits(model: Decoder) -> Tensor:
+    """Of a prompt whose tokens attend to those in front of them."""
+    tokens = torch.arange(40) * 7 % VOCABULARY
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (heads.transpose(0, 1)[None] for heads in (q, k, v))
+        attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return attended[0].transpose(0, 1).flatten(1)
+
+    with torch.no_grad():
+        hidden = model.body(model.embed(tokens), torch.arange(len(tokens)), attend)
+        return model.head(hidden)
+
+
+def logits_of_ranks(parts: list[Decoder], monkeypatch: pytest.MonkeyPatch) -> Tensor:
+    """Of ranks that are threads."""
+    count, own = len(parts), threading.local()
+    here, brought = threading.Barrier(count, timeout=60), dict[int, Tensor]()
+
+    def of_all(x: Tensor) -> list[Tensor]:
+        brought[own.rank] = x.clone()
+        here.wait()
+        found = [brought[rank] for rank in range(count)]
+        here.wait()
+        return found
+
+    def summed(x: Tensor, group: None) -> None:
+        x.copy_(torch.stack(of_all(x)).sum(0))
+
+    def gathered(into: Tensor, x: Tensor, group: None) -> None:
+        into.copy_(torch.cat(of_all(x)))
+
+    def run(rank: int) -> Tensor:
+        own.rank = rank
+        return logits(parts[rank])
+
+    with monkeypatch.context() as patched, ThreadPoolExecutor(count) as threads:
+        patched.setattr(collectives, "distributed", SimpleNamespace(all_reduce=summed))
+        patched.setattr(collectives, "_gather", gathered)
+        first, *others = threads.map(run, range(count))
+    assert all(torch.equal(one, first) for one in others)
+    return first
+
+
+def product_of_parts(ranks: int) -> Any:
+    """`After._product` of one rank that rounds as `ranks` do."""
+
+    def product(after: After, form: Form, x: Tensor, weight: Tensors, bias: Tensor | None) -> Tensor:
+        matrix, scale, given = weight
+        assert form is Form.Fp8
+        assert matrix is not None
+        pairs = zip(x.chunk(ranks, 1), matrix.chunk(ranks, 1), strict=True)
+        total = torch.stack([matmul(form, row, (part, scale, given), None) for row, part in pairs]).sum(0)
+        return total if bias is None else total + bias
+
+    return product
 
 
 def distance(one: Told, other: Told) -> float:
