@@ -157,6 +157,20 @@ def test_attention_is_planned_while_the_device_computes_the_first_segment(place:
     assert torch.equal(toy.result[:9], wanted)
 
 
+def test_a_plan_that_fails_behind_the_first_segment_is_named_and_the_next_replay_is_right(place: Place) -> None:
+    toy = Toy(place)
+    graph, value = toy.capture(16), values(9, 1)
+    wanted = toy.eager(16, value)
+
+    def plan() -> None:
+        raise ValueError("no room for a plan")
+
+    toy.load(16, values(16, 2))
+    with pytest.raises(ReplayFailed, match="size 16, before its first break: ValueError: no room for a plan"):
+        graph.replay(16, plan)
+    assert torch.equal(toy.replay(graph, value), wanted)
+
+
 def test_a_break_sees_real_rows_only_and_its_padded_tail_is_zero(place: Place) -> None:
     seen: list[int] = []
 

@@ -59,11 +59,9 @@ class Job:
 
     def seconds(self, now: str) -> float:
         """Its age at `now` (RFC 3339); 0 where it does not say when it was made."""
-        return (
-            (datetime.fromisoformat(now) - datetime.fromisoformat(self.created)).total_seconds()
-            if self.created
-            else 0.0
-        )
+        if not self.created:
+            return 0.0
+        return (datetime.fromisoformat(now) - datetime.fromisoformat(self.created)).total_seconds()
 
     @classmethod
     def of(cls, raw: Raw) -> Job:

@@ -14,7 +14,8 @@ def name_triton_folder(environment: MutableMapping[str, str] = os.environ) -> No
     torch's compiler, else Triton's own default.
 
     Left alone, torch names another folder when it first compiles for a GPU. It does not where it loads what it has
-    compiled before, so the second start would not find what the first one has kept.
+    compiled before, so the second start would not find what the first one has kept. Neither checks who wrote the code
+    that it loads from there: docs/operations/security.md says which folders must be the user's own.
     """
     if FOLDER in environment:
         return

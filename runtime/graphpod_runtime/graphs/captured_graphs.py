@@ -60,14 +60,14 @@ class BreakableGraph:
         return len(self.calls)
 
     def replay(self, count: int, plan: Callable[[], None] = lambda: None) -> None:
-        """ReplayFailed names the break whose code raised."""
+        """ReplayFailed names the break whose code raised. What has run by then, the next replay writes again."""
         rows = self._arena.rows(self.site.size, count)
         if rows.tail.shape[0]:
             rows.tail.zero_()  # once: no segment and no break of this pass writes it
         for call in self.calls[0]:
             call()
-        plan()  # the device has the first segment meanwhile
         try:
+            plan()  # the device has the first segment meanwhile
             attend = self._attend(rows.q, rows.k, rows.v, rows.out)
         except Exception as error:
             raise ReplayFailed(f"{self.site}, before its first break: {type(error).__name__}: {error}") from error

@@ -9,6 +9,7 @@ HI = [{"role": "user", "content": "hi"}]
 EACH = "{% for a in range(9999) %}"
 DOUBLED = "{% set n = namespace(s='aa') %}{% for a in range(99) %}{% set n.s = n.s OP n.s %}{% endfor %}{{ n.s }}"
 STEPS, LONG, REPEATS = "take more than 20000 steps", "writes more than 100000 characters", "repeats a text or list"
+WIDE = "formats by a width of six digits or more, or one that it computes"
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +37,14 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
         ("{{ 'a' | center(10**9) }}", "gives center a number above"),
         ("{{ 'a\n' | indent(width=10**9) }}", "gives indent a number above"),
         ("{{ [1] | slice(10**9) | list }}", "gives slice a number above"),
+        (DOUBLED.replace("'aa'", "[1]").replace("OP", "+"), REPEATS),
+        (DOUBLED.replace("'aa'", "9").replace("OP", "*"), "a product of more than"),
+        ("{{ '%999999d' % 1 }}", WIDE),
+        ("{{ '%-.999999f' % 1 }}", WIDE),
+        ("{{ '%(a)*d' % [1] }}", WIDE),
+        ("{{ '%%%999999d' | format(1) }}", WIDE),
+        ("{{ '{:>999999}'.format(1) }}", WIDE),
+        ("{{ '{a:{w}}'.format_map({'a': 1, 'w': 10**9}) }}", WIDE),
         ("{{ lipsum(n=10**6) }}", "'lipsum' is undefined"),
     ],
 )
@@ -54,8 +63,10 @@ def test_bounds_change_nothing_that_a_template_writes() -> None:
         "{% for m in messages recursive %}{{ loop.index ~ '/' ~ loop.length }} {{ m.role + ': ' + m.content }}"
         "{% if not loop.last %}, {% endif %}{% else %}none{% endfor %}{{ 2 * 3 + 1 }}{{ '-' * 3 }}{{ nothing ~ 'x' }}"
         "{{ ([1] + [2]) | length }}{{ 2 ** 10 }}{% for a in range(9) if a is odd %}{% if a > 5 %}{% break %}{% endif %}"
-        "{{ a }}{% endfor %}",
+        "{{ a }}{% endfor %}{{ '%5.1f%%999999' % 2 }}{{ '%s' | format('a') }}{{ '{{\"a\": {:>3}}}'.format(7) }}"
+        "{{ 7 % 4 }}",
         {},
     )
-    assert written.render([*HI, *HI], {}) == "1/2 user: hi, 2/2 user: hi7---x210241" + "35"
-    assert written.render([], {}) == "none7---x2102413" + "5"
+    formatted = '35  2.0%999999a{"a":   7}3'
+    assert written.render([*HI, *HI], {}) == "1/2 user: hi, 2/2 user: hi7---x210241" + formatted
+    assert written.render([], {}) == "none7---x210241" + formatted
