@@ -315,6 +315,7 @@ API = Section(
             Unit.Count,
             (Query("sum(graphpod_operator_object_skipped) or vector(0)", "objects"),),
             steps=((LOWEST, Tone.Good), (1, Tone.Bad)),
+            width=4,
         ),
         Panel(
             "Optional kinds that cannot be listed",
@@ -323,6 +324,7 @@ API = Section(
             Unit.Count,
             (Query("sum(max by (kind) (graphpod_operator_kind_unlisted)) or vector(0)", "kinds"),),
             steps=((LOWEST, Tone.Good), (1, Tone.Bad)),
+            width=4,
         ),
         Panel(
             "Time of a request to the API server",
