@@ -5,7 +5,6 @@ wrapped, so that a server without marks pays for none. An earlier commit may lac
 the next.
 """
 
-import importlib
 import os
 import statistics
 import time
@@ -13,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.timed_call import timed
 
 VARIABLE = "GRAPHPOD_MARKS"
 FRONT, SERVER = "graphpod_runtime.front", "graphpod_runtime.front.server"
@@ -186,20 +187,10 @@ def _around(
     of: Callable[[Sequence[Any], Any], bool] = lambda given, found: True,
 ) -> None:
     """Marks before and after a call, if `of` its arguments and its result is true."""
-    owner: Any = importlib.import_module(module)
-    *classes, last = name.split(".")
-    for one in classes:
-        owner = getattr(owner, one, None)
-    own = getattr(owner, last, None)
-    if own is None:
-        return
 
-    def marked(*given: Any, **named: Any) -> Any:
-        began = time.perf_counter_ns()
-        found = own(*given, **named)
+    def then(given: Sequence[Any], found: Any, began: int, _: int) -> None:
         if of(given, found):
             mark(before, began)
             mark(after)
-        return found
 
-    setattr(owner, last, marked)
+    timed(module, name, then, optional=True)

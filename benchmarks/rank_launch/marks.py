@@ -3,12 +3,13 @@
 Functions are wrapped. A process writes its marks to a file of its own when it launches, so writing is not measured.
 """
 
-import importlib
 import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from benchmarks.timed_call import timed
 
 FOLDER = "GRAPHPOD_RANK_MARKS"
 """The variable that names the folder of these files."""
@@ -49,24 +50,15 @@ def around(
     of: Callable[[Sequence[Any], Any], bool] = lambda given, found: True,
 ) -> None:
     """Marks before and after a call, if `of` its arguments and its result is true."""
-    owner: Any = importlib.import_module(module)
-    *classes, last = name.split(".")
-    for one in classes:
-        owner = getattr(owner, one)
-    own = getattr(owner, last)
 
-    def marked(*given: Any, **named: Any) -> Any:
-        began = time.perf_counter_ns()
-        found = own(*given, **named)
-        ended = time.perf_counter_ns()
+    def then(given: Sequence[Any], found: Any, began: int, ended: int) -> None:
         if of(given, found):
             if before is not None:
                 mark(before, began)
             if after is not None:
                 mark(after, ended)
-        return found
 
-    setattr(owner, last, marked)
+    timed(module, name, then)
 
 
 def wrap_launch(rank: int) -> None:
