@@ -1,7 +1,7 @@
 """Perplexity of a fixed text with FP8 weights, on a CPU: ours by form, against single precision, against
 transformers with the same rounding, and over ranks, which scale parts of rows.
 
-`python -m benchmarks.fp8_perplexity --model FOLDER --json benchmarks/results/fp8_perplexity.json`. The text is that of
+`python -m benchmarks.fp8.perplexity --model FOLDER --json benchmarks/results/fp8_perplexity.json`. The text is that of
 `make truth` (truth/accuracy.py). Each variant takes minutes; a file that exists keeps what it has of others.
 """
 

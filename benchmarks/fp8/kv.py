@@ -1,6 +1,6 @@
 """What an FP8 KV cache brings decode over long contexts on a GPU: the 8B shape with random weights, in one run.
 
-`python -m benchmarks.fp8_kv --json FILE`. Steps of full batches over full contexts, as the captured graph replays them,
+`python -m benchmarks.fp8.kv --json FILE`. Steps of full batches over full contexts, as the captured graph replays them,
 with compiled layers, over a cache of random numbers. Seconds are medians; the ratios are to the bfloat16 cache of this
 run.
 """

@@ -1,6 +1,6 @@
 """What FP8 weights bring on a GPU: the 8B shape with random weights, plain, by channels and by blocks, in one run.
 
-`python -m benchmarks.fp8_model --json FILE`. Prefill of 2048 tokens, and decode of 1 and 32 sequences, as captured
+`python -m benchmarks.fp8.model --json FILE`. Prefill of 2048 tokens, and decode of 1 and 32 sequences, as captured
 graphs replay them, with compiled layers. Seconds are medians; the ratios are to plain bfloat16 weights of this run.
 """
 
