@@ -14,6 +14,7 @@ import jinja2.meta
 
 from graphpod_runtime.base.files.regular_file import read_if_there
 from graphpod_runtime.front.text.bounded_jinja import BoundedEnvironment
+from graphpod_runtime.front.text.template_sizes import as_json
 from graphpod_runtime.front.text.tool_prompt import without_tools
 
 WORDS = 500
@@ -55,6 +56,7 @@ class ChatTemplate:
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
         environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+        environment.measure("tojson", as_json)
         try:
             read = jinja2.meta.find_undeclared_variables(tree := environment.parse(source))
             self._template = environment.bounded(tree)
