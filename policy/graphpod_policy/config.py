@@ -184,7 +184,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         if self.dtype is not None and self.dtype not in self.DTYPES:
-            raise ConfigError(f"dtype: {self.dtype!r} is not one of {', '.join(self.DTYPES)}")
+            raise ConfigError(f"dtype: {shown(self.dtype)} is not one of {', '.join(self.DTYPES)}")
         for name, most in self.MOST.items():
             if (value := getattr(self, name)) is not None and not 1 <= value <= most:
                 raise ConfigError(

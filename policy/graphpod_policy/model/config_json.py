@@ -11,6 +11,7 @@ from graphpod_policy.model.families import Family, families, transformers_versio
 from graphpod_policy.model.fp8_scheme import Fp8Scheme, SchemeNotBuilt, scheme_of
 from graphpod_policy.model.latent import Latent, latent_of
 from graphpod_policy.model.mixture import COUNTS, Mixture, mixture_of
+from graphpod_policy.model.shown import cut, shown
 from graphpod_policy.model.weight_form import form_of
 
 Json = Mapping[str, Any]
@@ -100,14 +101,16 @@ class ConfigJson:
             return f"{QUANTIZATION} is not built for the experts of {self.architecture}; use the model's plain weights"
         for field, built in row.only.items():
             if (found := fields.get(field, built[0])) not in built:
-                return f"{field}={json.dumps(found)} is not built for {self.architecture}; only {_listed(built)} is"
+                return (
+                    f"{field}={cut(json.dumps(found))} is not built for {self.architecture}; only {_listed(built)} is"
+                )
         field, built = row.activation
         # What a family has: silu in a Gemma would be a file of another model.
         if (activation := fields.get(field, built[0])) not in built:
-            return f"{field} {activation!r} is not built; only {built[0]!r} is"
+            return f"{field} {shown(activation)} is not built; only {built[0]!r} is"
         for kind in self._layer_types():
             if kind not in (FULL, SLIDING):
-                return f"layer type {kind!r} is not built; only {FULL} and {SLIDING} are"
+                return f"layer type {shown(kind)} is not built; only {FULL} and {SLIDING} are"
         return self._rope_not_built(row)
 
     def _family_not_built(self) -> str | None:
@@ -115,7 +118,7 @@ class ConfigJson:
         family = self.family
         if family is None:
             return (
-                f"architecture {self.architecture!r} is unknown; this engine runs {', '.join(ARCHITECTURES)}, and "
+                f"architecture {shown(self.architecture)} is unknown; this engine runs {', '.join(ARCHITECTURES)}, and "
                 f"causal models of transformers {transformers_version()} by their model_type"
             )
         if self.code:
@@ -124,7 +127,7 @@ class ConfigJson:
                 f"transformers {transformers_version()} is the same model, remove auto_map from config.json"
             )
         if family.refused:
-            return f"architecture {self.architecture!r} is not built ({family.refused}): {family.because}"
+            return f"architecture {shown(self.architecture)} is not built ({family.refused}): {family.because}"
         if found := self.fields.get(QUANTIZATION):
             what = f"{QUANTIZATION} is not built for {self.architecture}, which runs by transformers"
             return f"{what} (the weights are {form_of(found)}); take the model's 16-bit weights"
@@ -212,9 +215,9 @@ class ConfigJson:
         if not row.latent and (width := self.rotary_width(head_dim)) % 2:
             return f"rotary positions of {width} elements of a head of {head_dim} are not built; an even number is"
         if (kind := rope_type(rope)) not in STRETCHES:
-            return f"rope type {kind!r} is not built; {', '.join(STRETCHES[:-1])} and {STRETCHES[-1]} are"
+            return f"rope type {shown(kind)} is not built; {', '.join(STRETCHES[:-1])} and {STRETCHES[-1]} are"
         if row.local_rope and (kind := rope_type(self.local_rope())) != "default":
-            return f"rope type {kind!r} of {SLIDING} is not built; only default is"
+            return f"rope type {shown(kind)} of {SLIDING} is not built; only default is"
         return None
 
     def _layer_types(self) -> list[str]:

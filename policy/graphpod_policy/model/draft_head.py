@@ -39,7 +39,7 @@ def head_not_built(method: SpeculativeMethod, config: Json) -> str | None:
     if other is not None:
         return f"it is a head of {other}, and the method is {method}; set method: {other}"
     if name not in forms:
-        return f"architecture {name!r} is no {method} head that is built; only {', '.join(forms)} are"
+        return f"architecture {shown(name)} is no {method} head that is built; only {', '.join(forms)} are"
     for field in REFUSED:
         if config.get(field):
             return f"{field}={shown(config[field])} of a head is not built"
@@ -56,7 +56,7 @@ def layers_of(method: SpeculativeMethod, config: Json) -> dict[str, Any]:
 def _mtp_not_built(config: Json) -> str | None:
     name, layers = str((config.get("architectures") or [config.get("model_type", "")])[0]), config.get(MTP_LAYERS)
     if name not in MTP:
-        return f"MTP layers of {name!r} are not built; only those of {', '.join(MTP)} are"
+        return f"MTP layers of {shown(name)} are not built; only those of {', '.join(MTP)} are"
     if layers != 1:
         return f"{MTP_LAYERS}={shown(layers)}: only checkpoints with 1 MTP layer are built"
     for field in ("use_sliding_window", "quantization_config"):

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from graphpod_policy.model.shown import cut
 from graphpod_runtime.convert.llama import Shape
 from graphpod_runtime.convert.problem import ConvertError
-from graphpod_runtime.convert.source import AGAIN, SHOWN, Source
+from graphpod_runtime.convert.source import AGAIN, Source
 from graphpod_runtime.convert.tokenizer import special_ids, tokenizer_config, tokenizer_json
 
 
@@ -61,7 +62,7 @@ def convert(gguf: Path, out: Path, dtype: Dtype = Dtype.Bfloat16) -> Converted:
         partial.rename(out)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         # What it is made from is the file's own: lengths, kinds and numbers that contradict each other.
-        what = f"{type(error).__name__}: {str(error)[:SHOWN]}"
+        what = f"{type(error).__name__}: {cut(str(error))}"
         raise ConvertError(f"{gguf}: its metadata and tensors describe no Llama ({what}); {AGAIN}") from error
     except OSError as error:
         raise ConvertError(f"{out}: cannot be written: {error}; free some space or name another --out") from error

@@ -13,12 +13,11 @@ from gguf import GGUFReader, ReaderTensor
 from gguf.quants import dequantize
 
 from graphpod_policy.facts import MOST_SIZE
+from graphpod_policy.model.shown import shown
 from graphpod_runtime.base.files.regular_file import open_regular
 from graphpod_runtime.convert.problem import ConvertError
 
 MAGIC = b"GGUF"
-SHOWN = 80
-"""Characters of a value in a message."""
 AGAIN = "fetch the file again, or take the model's safetensors folder"
 
 
@@ -62,18 +61,14 @@ class Source:
         """A whole number from 1 to `most` under `key`, or `default`. ConvertError for anything else."""
         value = self.need(key) if default is None else self.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
-            raise ConvertError(
-                f"{self.path}: metadata key {key!r} is {repr(value)[:SHOWN]}, not from 1 to {most}; {AGAIN}"
-            )
+            raise ConvertError(f"{self.path}: metadata key {key!r} is {shown(value)}, not from 1 to {most}; {AGAIN}")
         return value
 
     def positive(self, key: str, default: float | None = None) -> float:
         """A positive number under `key`, or `default`. ConvertError for anything else."""
         value = self.need(key) if default is None else self.get(key, default)
         if not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise ConvertError(
-                f"{self.path}: metadata key {key!r} is {repr(value)[:SHOWN]}, no positive number; {AGAIN}"
-            )
+            raise ConvertError(f"{self.path}: metadata key {key!r} is {shown(value)}, no positive number; {AGAIN}")
         return value
 
     @property

@@ -7,8 +7,9 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
+from graphpod_policy.model.shown import cut
 from graphpod_runtime.convert.problem import ConvertError
-from graphpod_runtime.convert.source import AGAIN, SHOWN, Source
+from graphpod_runtime.convert.source import AGAIN, Source
 
 # llama.cpp's llama-vocab.cpp names the splitting rule of each model; "smollm" first cuts out every single digit and
 # then applies GPT-2's expression, the order of the published SmolLM2 tokenizer. transformers' own GGUF reader leaves
@@ -53,7 +54,7 @@ def tokenizer(source: Source) -> Tokenizer:
     try:
         result = Tokenizer(BPE(vocab=vocabulary, merges=merges))
     except Exception as error:  # the library has no narrower one
-        raise ConvertError(f"{source.path}: its vocabulary is none ({str(error)[:SHOWN]}); {AGAIN}") from error
+        raise ConvertError(f"{source.path}: its vocabulary is none ({cut(str(error))}); {AGAIN}") from error
     result.pre_tokenizer = PRE_TOKENIZERS[rule]()
     result.decoder = decoders.ByteLevel()
     types: list[int] = source.need("tokenizer.ggml.token_type")

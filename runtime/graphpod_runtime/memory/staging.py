@@ -5,7 +5,6 @@ after the other, and the device waits for it. Here several threads copy into one
 those before it.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from graphpod_runtime.base.processors import whole_processors
 from graphpod_runtime.memory.pinned_cache import release_pinned
 
 SLAB_BYTES = 32 << 20
@@ -82,7 +82,7 @@ def staged(device: torch.device, size: int = SLAB_BYTES) -> Iterator[None]:
 def copying_threads() -> Iterator[None]:
     """Within, torch has at least as many threads as copy into a slab."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(max(threads, min(THREADS, len(os.sched_getaffinity(0)))))
+    torch.set_num_threads(max(threads, min(THREADS, whole_processors())))
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
 """Tensors of a folder of safetensors files, whose author may write anything into their headers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -14,12 +14,23 @@ WORDS = 300
 """Characters of a library's own words in a message: it repeats what it has read."""
 
 
-def tensors(folder: Path) -> Iterator[tuple[Path, str, Tensor]]:
-    """Every (file, name, tensor) of the folder's safetensors files; each tensor is mapped, not read, until used."""
+Keep = Callable[[str], bool]
+"""Whether a tensor of that name is wanted. A file may name hundreds of thousands, and each takes its time to map."""
+
+
+def every(_name: str) -> bool:
+    """Keeps all tensors."""
+    return True
+
+
+def tensors(folder: Path, keep: Keep = every) -> Iterator[tuple[Path, str, Tensor]]:
+    """Every (file, name, tensor) of the folder's safetensors files that is wanted; each tensor is mapped, not read,
+    until used.
+    """
     for file in files_of(folder):
         try:
             with safe_open(file, framework="pt") as content:
-                for name in content.keys():  # noqa: SIM118 (not a dict: iterating it yields nothing)
+                for name in filter(keep, content.keys()):
                     yield file, name, _tensor(content, file, name)
         except OSError as error:  # safetensors says so of a file without rights, too
             raise ModelInvalid(f"{file}: cannot be read; check its rights and copy it again") from error

@@ -1,6 +1,7 @@
 """Weights from a folder of safetensors files into a model, one tensor at a time."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
 from graphpod_runtime.base.shapes import HOST, ModelShape
 from graphpod_runtime.memory.staging import staged
-from graphpod_runtime.models.checkpoint import tensors
+from graphpod_runtime.models.checkpoint import Keep, tensors
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.decoder_targets import decoder_targets
 from graphpod_runtime.models.kv_scales import KvScales
@@ -62,24 +63,33 @@ def load_model(
     model.module().to(device)  # tables that were computed on the host
     scales = KvScales(shape.layers, 0 if shape.stage is None else shape.stage.first)
     targets = decoder_targets(model)
-    content = tensors(folder)
+    content: Content = partial(tensors, folder)
     if is_streamed(folder):
-        content = streamed_tensors(folder, needed(folder, shape, targets, scales), device, read)
+        wanted = needed(folder, shape, targets, scales)
+        content = lambda _: streamed_tensors(folder, wanted, device, read)  # noqa: E731
     fill(folder, shape.architecture, targets, stored(content, shape, scales), device, read)
     model.kv_scales, model.unscaled_layers = scales.by_layer(), scales.missing()
     return model
 
 
-def stored(content: Iterable[tuple[Path, str, Tensor]], shape: ModelShape, scales: KvScales) -> Iterator["Stored"]:
+Content = Callable[[Keep], Iterable[tuple[Path, str, Tensor]]]
+"""The tensors of a checkpoint that are wanted: file, name and tensor of each."""
+
+
+def stored(content: Content, shape: ModelShape, scales: KvScales) -> Iterator["Stored"]:
     """The tensors of `content` that our decoder of `shape` has a place for, or should have; `scales` takes its own.
     Of outlines, which have no values, it takes none."""
     architecture = ARCHITECTURES[shape.architecture]
-    for file, stored_name, tensor in content:
+
+    def has_place(stored_name: str) -> bool:
         name = architecture.tensor(stored_name)
         if name is None or name.endswith(IGNORED) or (shape.tied and name.startswith("lm_head.")):
-            continue
-        if elsewhere(name, shape):
-            continue
+            return False
+        return not elsewhere(name, shape)
+
+    for file, stored_name, tensor in content(has_place):
+        name = architecture.tensor(stored_name)
+        assert name is not None
         if not (scales.has(name) if tensor.is_meta else scales.take(file, name, tensor)):
             for own_name, own in apart(name, tensor):
                 if not of_other_experts(own_name, shape):
@@ -93,11 +103,9 @@ def needed(
     as `matched`, before a byte of them is read."""
     architecture = ARCHITECTURES[shape.architecture]
     found: dict[str, list[tuple[int, int]]] = {}
-    for _, stored_name, tensor in outlines(folder):
-        name = architecture.tensor(stored_name)
-        if name is not None and scales.has(name):
-            found[stored_name] = [(0, tensor.nbytes)]
-    taken = matched(folder, shape.architecture, targets, stored(outlines(folder), shape, scales))
+    for _, stored_name, tensor in outlines(folder, lambda name: scales.has(architecture.tensor(name) or "")):
+        found[stored_name] = [(0, tensor.nbytes)]
+    taken = matched(folder, shape.architecture, targets, stored(partial(outlines, folder), shape, scales))
     for one, target in taken:
         for part in pieces_read(target, one.tensor):
             start = part.storage_offset() * part.element_size()

@@ -41,13 +41,13 @@ def blocks(files: Iterable[StreamedFile], wanted: Wanted) -> list[Block]:
 
 def _of_file(file: StreamedFile, wanted: Wanted) -> Iterator[Block]:
     together: list[RemoteTensor] = []
+    ends = 0
     for tensor in (one for one in file.tensors if one.name in wanted):
-        begins = together[0].start if together else tensor.start
-        near = not together or tensor.start - max(one.end for one in together) <= GAP
-        if together and not (near and tensor.end - begins <= BLOCK):
+        if together and (tensor.start - ends > GAP or tensor.end - together[0].start > BLOCK):
             yield _block(file, together, wanted)
-            together = []
+            together, ends = [], 0
         together.append(tensor)
+        ends = max(ends, tensor.end)
     if together:
         yield _block(file, together, wanted)
 

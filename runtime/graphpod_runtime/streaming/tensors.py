@@ -29,11 +29,14 @@ KEPT = 1 << 30
 Allocate = Callable[[int], Tensor]
 
 
-def outlines(folder: Path) -> Iterator[tuple[Path, str, Tensor]]:
-    """Every (file, name, tensor) of a streamed folder, without a byte of them: tensors of the meta device."""
+def outlines(folder: Path, keep: Callable[[str], bool]) -> Iterator[tuple[Path, str, Tensor]]:
+    """Every (file, name, tensor) of a streamed folder whose name is wanted, without a byte of them: tensors of the meta
+    device.
+    """
     for file in streamed(folder).files:
         for one in file.tensors:
-            yield folder / file.remote.path, one.name, torch.empty(one.shape, dtype=TYPES[one.dtype], device="meta")
+            if keep(one.name):
+                yield folder / file.remote.path, one.name, torch.empty(one.shape, dtype=TYPES[one.dtype], device="meta")
 
 
 def streamed_tensors(

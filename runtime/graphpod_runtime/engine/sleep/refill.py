@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,7 +99,7 @@ class Refill:
             raise ModelInvalid(f"{self.folder}: {', '.join(other)} changed since the start; {_RESTART}")
         scales, shape = KvScales(self.model.shape.layers), self.model.shape
         targets = decoder_targets(self.model)
-        there_now = stored(tensors(self.folder), shape, scales)
+        there_now = stored(partial(tensors, self.folder), shape, scales)
         for one, _ in matched(self.folder, shape.architecture, targets, there_now):
             if one.tensor.dtype is not self.dtypes.get(one.name):
                 before, now = (_word(dtype) for dtype in (self.dtypes.get(one.name), one.tensor.dtype))
@@ -124,7 +125,7 @@ class Refill:
             self.folder,
             shape.architecture,
             decoder_targets(model),
-            stored(tensors(self.folder), shape, KvScales(shape.layers)),
+            stored(partial(tensors, self.folder), shape, KvScales(shape.layers)),
             next(model.module().parameters()).device,
             read,
         )
@@ -187,7 +188,7 @@ def _stamp(file: Path) -> Stamp:
 
 
 def _stored(folder: Path, model: Decoder) -> Iterator[Stored]:
-    return stored(tensors(folder), model.shape, KvScales(model.shape.layers))
+    return stored(partial(tensors, folder), model.shape, KvScales(model.shape.layers))
 
 
 def _word(dtype: torch.dtype | None) -> str:

@@ -1,6 +1,5 @@
 """What an engine sees of its place and its model before the weights are there."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from graphpod_policy import (
 from graphpod_policy.engine_features import DRAFT_HEADS
 from graphpod_runtime.attention.choice import kernels_for
 from graphpod_runtime.base.errors import ModelInvalid
+from graphpod_runtime.base.processors import whole_processors
 from graphpod_runtime.base.shapes import dtype_of
 from graphpod_runtime.cache.kv import cache_dtype
 from graphpod_runtime.engine.start import memory
@@ -70,7 +70,7 @@ def threads_of(config: EngineConfig) -> int | None:
     """Threads of this process; None: as many as torch takes by itself. Ranks without a number share the processors."""
     if config.threads is not None or config.features.ranks == 1:
         return config.threads
-    share = len(os.sched_getaffinity(0)) // config.features.ranks_of_node
+    share = whole_processors() // config.features.ranks_of_node
     return max(1, min(share, torch.get_num_threads()))
 
 

@@ -25,6 +25,7 @@ from graphpod_runtime.models.model import Model
 SHARED = ("embed_tokens.", "model.embed_tokens.", "lm_head.")
 """Beginnings of tensors that heads carry and that are the model's own; EAGLE-3 has an output matrix."""
 DISTANCES = ("d2t", "t2d")
+BIAS = "fc.bias"
 
 
 def load_head(
@@ -55,7 +56,7 @@ def load_head(
         )
     if (part := model.shape.part) is not None:
         shape = shape.split(part.rank, part.ranks)
-    names = {name for _, name, _ in tensors(folder)}
+    names = {name for _, name, _ in tensors(folder, frozenset((DISTANCES[0], BIAS)).__contains__)}
     reduced = config.get(DRAFT_VOCAB) or shape.vocab
     if type(reduced) is not int or not 0 < reduced <= shape.vocab:
         raise ModelInvalid(f"{folder}: {DRAFT_VOCAB} {shown(reduced)} is no part of {shape.vocab} tokens")
@@ -76,17 +77,20 @@ def load_head(
                 )
             head = Eagle3Head(shape, model, dtype, max_model_len, reduced)
         else:
-            head = EagleHead(shape, model, dtype, max_model_len, biased="fc.bias" in names)
+            head = EagleHead(shape, model, dtype, max_model_len, biased=BIAS in names)
     head.to(device)  # tables that were computed on the host
     shared = SHARED[:2] if isinstance(head, Eagle3Head) else SHARED
 
+    def has_place(name: str) -> bool:
+        if isinstance(head, MtpHead) and not name.startswith(LAYERS):
+            return False
+        return not name.startswith(shared) and not name.endswith(IGNORED)
+
     def wanted() -> Iterator[Stored]:
-        for file, name, tensor in tensors(folder):
-            if isinstance(head, MtpHead) and not name.startswith(LAYERS):
-                continue
+        for file, name, tensor in tensors(folder, has_place):
             if isinstance(head, Eagle3Head) and name in DISTANCES:
                 _take_distances(head, file, name, tensor)
-            elif not name.startswith(shared) and not name.endswith(IGNORED):
+            else:
                 yield Stored(file, name, name, tensor)
 
     fill(folder, f"an {method} head", head.targets(), wanted(), device, read)

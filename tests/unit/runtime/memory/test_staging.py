@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from graphpod_runtime.base import processors
 from graphpod_runtime.memory import staging
 from graphpod_runtime.memory.staging import LEAST_BYTES, SLABS, Staging, put, using
 from graphpod_runtime.models.loader import load_model
@@ -90,8 +91,9 @@ def test_a_model_loads_the_same_through_slabs(llama_folder: Path, monkeypatch: p
         assert torch.equal(one, other), name
 
 
-def test_several_threads_copy_though_computing_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_threads_copy_though_computing_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_num_threads()
+    monkeypatch.setattr(processors, "QUOTA", tmp_path / "none")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(before + 3)))
     with staging.copying_threads():
         assert torch.get_num_threads() == min(before + 3, staging.THREADS)

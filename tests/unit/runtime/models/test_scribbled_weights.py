@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from graphpod_runtime.base.errors import ModelInvalid
+from graphpod_runtime.models import checkpoint
 from graphpod_runtime.models.checkpoint import tensors
+from graphpod_runtime.models.loader import load_model
+from tests.unit.runtime.conftest import write_llama
 
 ONE = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 
@@ -63,3 +68,23 @@ def test_what_is_none_is_refused_by_its_path_in_few_words(tmp_path: Path, conten
     assert said.endswith("copy it again")
     assert len(said) < len(str(path)) + 400
     assert "\n" not in said
+
+
+def test_of_many_tensors_only_those_that_the_model_has_are_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mapping 400 000 of them took 8 s, without a word."""
+    ignored = {f"model.layers.{at}.self_attn.rotary_emb.inv_freq": ONE for at in range(99)}
+    header = {name: one | {"data_offsets": [16 * at, 16 * at + 16]} for at, (name, one) in enumerate(ignored.items())}
+    mapped, of = list[str](), checkpoint._tensor
+    write_llama(tmp_path)
+    (tmp_path / "more.safetensors").write_bytes(safetensors(header, data=16 * 99))
+
+    def counted(content: Any, file: Path, name: str) -> Tensor:
+        mapped.append(name)
+        return of(content, file, name)
+
+    monkeypatch.setattr(checkpoint, "_tensor", counted)
+    load_model(tmp_path, torch.float32, 64)
+    assert mapped
+    assert not ignored.keys() & set(mapped)

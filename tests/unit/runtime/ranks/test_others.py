@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from graphpod_policy import Device, ExitCode, Policy
+from graphpod_runtime.base import processors
 from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.engine.ranks.leading import LeadingRunner
 from graphpod_runtime.engine.ranks.meeting import Meeting
@@ -142,6 +143,7 @@ def test_every_rank_names_the_gpus_that_all_of_them_need(llama_folder: Path, mon
 def test_ranks_without_a_number_of_threads_share_the_processors(
     llama_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(processors, "QUOTA", llama_folder / "none")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(12)))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
     shares = {}

@@ -1,7 +1,7 @@
 """What the loader asks for of a streamed checkpoint is all that a rank's weights are made of: the rest is no number."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,8 @@ CHECKPOINTS = ("blocks", "one scale, static", "compressed, channels", "compresse
 def streamed_as(monkeypatch: pytest.MonkeyPatch, read: list[int]) -> None:
     """Folders are read as if they were streamed, but for the source; `read` gets the bytes of each load."""
 
-    def outlines(folder: Path) -> Iterator[tuple[Path, str, Tensor]]:
-        for file, name, tensor in tensors(folder):
+    def outlines(folder: Path, keep: Callable[[str], bool]) -> Iterator[tuple[Path, str, Tensor]]:
+        for file, name, tensor in tensors(folder, keep):
             yield file, name, torch.empty_like(tensor, device="meta")
 
     def content(folder: Path, wanted: Mapping[str, Sequence[tuple[int, int]]], *_: Any) -> Iterator[Any]:

@@ -22,8 +22,8 @@ from graphpod_runtime.streaming import blocks as planning
 from graphpod_runtime.streaming import folder as streaming
 from graphpod_runtime.streaming import tensors as staging
 from graphpod_runtime.streaming.blocks import blocks
-from graphpod_runtime.streaming.folder import NAME, StreamedFile, is_streamed, prepare, streamed
-from graphpod_runtime.streaming.headers import RemoteTensor, header
+from graphpod_runtime.streaming.folder import NAME, is_streamed, prepare, streamed
+from graphpod_runtime.streaming.headers import header
 from graphpod_runtime.streaming.reader import Reader
 from graphpod_sources.listing import RemoteFile
 from graphpod_sources.problem import Problem, Reason
@@ -32,6 +32,7 @@ from stubs.faults.fault import Answer, Cut, Fault, Freeze, Turn
 from stubs.signature import Key
 from stubs.web import WebStub, Where
 from tests.unit.runtime.conftest import engine_config, write_family, write_llama
+from tests.unit.runtime.streaming.test_blocks import file_of
 
 KEY = Key("reader", "not a secret")
 URI = "s3://models/team/tiny"
@@ -346,32 +347,6 @@ def test_a_long_header_takes_two_requests() -> None:
     source = Held(struct.pack("<Q", len(head)) + head)
     assert len(header(source, source.file)) == 6000
     assert len(source.asked) == 2
-
-
-def file_of(*sizes: int) -> StreamedFile:
-    starts = [sum(sizes[:index]) for index in range(len(sizes))]
-    tensors = tuple(
-        RemoteTensor(str(index), "U8", (count,), at, at + count)
-        for index, (at, count) in enumerate(zip(starts, sizes, strict=True))
-    )
-    return StreamedFile(RemoteFile("a", sum(sizes), "a", etag="1"), tensors)
-
-
-def test_neighbours_share_a_request_and_large_tensors_have_several() -> None:
-    mega = 1 << 20
-    file = file_of(mega, 2 * mega, 40 * mega, 100, 0)
-    found = blocks([file], {str(index): [(0, one.end - one.start)] for index, one in enumerate(file.tensors)})
-    assert [[one.name for one in block.tensors] for block in found] == [["0", "1"], ["2"], ["3", "4"]]
-    assert [len(block.pieces) for block in found] == [1, 3, 1]
-    assert sum(end - start for block in found for start, end in block.pieces) == 43 * mega + 100
-
-
-def test_what_is_not_wanted_is_asked_around() -> None:
-    mega = 1 << 20
-    file = file_of(4 * mega, 8 * mega, 4 * mega)
-    [first, second] = blocks([file], {"0": [(0, mega), (3 * mega, 4 * mega)], "2": [(0, 5)]})
-    assert first.pieces == ((0, mega), (3 * mega, 4 * mega))
-    assert second.pieces == ((12 * mega, 12 * mega + 5),)
 
 
 def test_buffers_are_bounded_and_a_larger_block_comes_alone() -> None:

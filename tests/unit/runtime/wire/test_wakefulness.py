@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from graphpod_policy import Device, FeatureConfig
-from graphpod_runtime.wire import wakefulness
-from graphpod_runtime.wire.wakefulness import AWAKE_SECONDS, awake_seconds, processors
+from graphpod_runtime.base import processors
+from graphpod_runtime.wire.wakefulness import AWAKE_SECONDS, awake_seconds
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from graphpod_runtime.wire.wakefulness import AWAKE_SECONDS, awake_seconds, proc
 def test_loops_are_kept_awake_with_enough_processors_for_those_of_the_machine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, features: FeatureConfig, needed: int
 ) -> None:
-    monkeypatch.setattr(wakefulness, "QUOTA", tmp_path / "none")
+    monkeypatch.setattr(processors, "QUOTA", tmp_path / "none")
     found = []
     for count in (needed - 1, needed):
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid, count=count: set(range(count)))
@@ -33,13 +33,3 @@ def test_loops_are_kept_awake_with_enough_processors_for_those_of_the_machine(
 def test_on_a_cpu_they_sleep_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
     assert awake_seconds(FeatureConfig(device=Device.Cpu)) == 0.0
-
-
-@pytest.mark.parametrize(("quota", "count"), [("max 100000\n", 8), ("250000 100000\n", 2.5), ("3200000 100000\n", 8)])
-def test_a_container_has_the_processors_of_its_quota(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quota: str, count: float
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    assert processors(tmp_path / "none") == 8
-    (tmp_path / "cpu.max").write_text(quota)
-    assert processors(tmp_path / "cpu.max") == count

@@ -3,7 +3,6 @@
 The host writes a row of bits for each answer that has a grammar, while the device computes the logits they are for.
 """
 
-import os
 import time
 from functools import cached_property
 
@@ -12,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from graphpod_runtime.base.processors import whole_processors
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.sampling.sampler import SamplingBatch
 from graphpod_runtime.engine.schedule.yielded import NOTHING_LEFT
@@ -47,7 +47,7 @@ class Masks:
         """Words in front of the masks."""
         self._eos = [(id // BITS, ~(1 << id % BITS)) for id in eos_ids]
         self._mask = masker_for(device)
-        self._writer = MaskWriter(min(MOST_THREADS, len(os.sched_getaffinity(0))))
+        self._writer = MaskWriter(min(MOST_THREADS, whole_processors()))
         self._took = counters.observer("graphpod_grammar_mask_duration_seconds")
 
     def applied(self, members: SamplingBatch, logits: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:

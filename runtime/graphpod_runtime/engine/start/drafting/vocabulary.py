@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from graphpod_policy import ExitCode
+from graphpod_policy.model.shown import shown
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.files.regular_file import read_regular
 
 TOKENIZER = "tokenizer.json"
-SHOWN = 40
-"""Characters of a token in a message."""
 
 
 def first_difference(target: Path, draft: Path) -> str | None:
@@ -25,7 +24,7 @@ def first_difference(target: Path, draft: Path) -> str | None:
     first = min(differing, default=None)
     if first is None:
         return None
-    here, there = (repr(one[first][:SHOWN]) if first in one else "none" for one in (ours, others))
+    here, there = (shown(one[first]) if first in one else "none" for one in (ours, others))
     return (
         f"token {first} is {there} in the vocabulary of {draft.name}, and {here} in that of {target.name}; "
         "use a draft model with the same tokenizer"
@@ -42,7 +41,7 @@ def vocabulary(path: Path) -> dict[int, str]:
         texts = {id: text for text, id in vocab.items()} if texts is None else texts
         texts |= {one["id"]: one["content"] for one in made.get("added_tokens") or ()}
         if other := next((pair for pair in texts.items() if tuple(map(type, pair)) != (int, str)), None):
-            raise TypeError(f"{repr(other)[:SHOWN]} is no token")
+            raise TypeError(f"{shown(other)} is no token")
         return texts
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StartFailure(ExitCode.ModelInvalid, f"{path}: no vocabulary can be read: {error!r}") from error

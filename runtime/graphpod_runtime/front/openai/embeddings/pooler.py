@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graphpod_policy.model.shown import cut, shown
 from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_list, json_object
 from graphpod_runtime.wire.messages import Pooling
 
@@ -14,8 +15,6 @@ MODES = {"lasttoken": Pooling.Last, "mean_tokens": Pooling.Mean, "mean": Pooling
 """By sentence-transformers' names."""
 MOST_NUMBERS = 1 << 20
 """Of a vector: more than any model gives."""
-SHOWN = 80
-"""Characters of a name in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Pooler:
             return cls(refused=str(error))
         names = [str(module.get("type", "")).rpartition(".")[2] for module in modules if isinstance(module, dict)]
         if unknown := [name for name in names if name not in KNOWN_MODULES]:
-            return cls(refused=f"{folder / MODULES}: a module of type {unknown[0][:SHOWN]!r} is not built; {_BUILT}")
+            return cls(refused=f"{folder / MODULES}: a module of type {shown(unknown[0])} is not built; {_BUILT}")
         listed = model.get("matryoshka_dimensions")
         dimensions = tuple(filter(_is_width, listed)) if isinstance(listed, list) else ()
         text = model.get("text_config")
@@ -55,7 +54,7 @@ class Pooler:
             return cls(every_dimension=every, dimensions=dimensions, size=size)
         modes = _modes(config)
         if len(modes) != 1 or modes[0] not in MODES:
-            said = " and ".join(modes)[:SHOWN] or "none"
+            said = cut(" and ".join(modes)) or "none"
             return cls(refused=f"{folder / POOLING}: pooling by {said} is not built; {_BUILT}")
         return cls(MODES[modes[0]], "", every, dimensions, size)
 

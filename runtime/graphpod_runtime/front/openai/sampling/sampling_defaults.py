@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from graphpod_policy import SamplingSource
+from graphpod_policy.model.shown import shown
 from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
 
 FILE = "generation_config.json"
-SHOWN = 80
-"""Characters of a value in a message."""
 
 
 BOUNDS = {
@@ -50,7 +49,7 @@ class SamplingDefaults:
         given = {name: found[name] for name in cls.__slots__ if found.get(name) is not None}
         for name, value in given.items():
             if not _fits(name, value):
-                raise DefaultsInvalid(f"{path}: {name} is {repr(value)[:SHOWN]}; correct it or take it out")
+                raise DefaultsInvalid(f"{path}: {name} is {shown(value)}; correct it or take it out")
         return cls(**given | {"top_k": max(0, given.get("top_k", 0))})
 
 
