@@ -37,8 +37,8 @@ class MeasuredLimits:
             return self.config.prefill_chunk
         decode, ascending = self._seconds(Phase.Decode, sizes[Phase.Decode][-1]), sizes[Phase.Prefill]
         least = min(LEAST_BUDGET, ascending[-1])
-        prefill = ((size, seconds(size)) for size in ascending if size >= least)
-        return prefill_budget(decode, prefill, self.config.prefill_chunk)
+        enough = [size for size in ascending if size >= least]
+        return prefill_budget(decode, enough, seconds, self.config.prefill_chunk)
 
     def draft_limit(self, draft: DraftStart | None) -> int:
         """Sequences of the largest batch with drafts; every batch where decode has no graphs."""

@@ -3,7 +3,8 @@ waits for at most twice its own time, by the clock of this start.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 
 WAIT = 2.0
 """Times of a decode pass that the next one may wait for prefill."""
@@ -11,16 +12,13 @@ LEAST_BUDGET = 16
 """Tokens. Smaller passes would take longer for the same prompt and give a decode little."""
 
 
-def prefill_budget(decode: float, prefill: Iterable[tuple[int, float]], chunk: int) -> int:
-    """Tokens of the largest pass that takes at most `WAIT` times `decode` seconds: `prefill` is sizes, ascending, and
-    their seconds, read until one takes longer. The smallest size where even that does, `chunk` where none does.
+def prefill_budget(decode: float, sizes: Sequence[int], seconds: Callable[[int], float], chunk: int) -> int:
+    """Tokens of the largest pass that takes at most `WAIT` times `decode` seconds: `seconds` is the time of a pass of
+    one of `sizes`, ascending. The smallest size where even that takes longer, `chunk` where none does. It looks at as
+    few sizes as halving takes, since a pass of more tokens takes no less time.
     """
-    largest = None
-    for size, seconds in prefill:
-        if seconds > WAIT * decode:
-            return min(chunk, largest or size)
-        largest = size
-    return chunk
+    longer = bisect_right(sizes, WAIT * decode, key=seconds)
+    return chunk if longer == len(sizes) else min(chunk, sizes[max(0, longer - 1)])
 
 
 def seconds_of(run: Callable[[], object], wait: Callable[[], object]) -> float:
