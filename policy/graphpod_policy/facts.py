@@ -11,10 +11,11 @@ from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_policy.model.config_json import CAPS, FULL, ConfigJson, rope_type
 from graphpod_policy.model.depth import LAYERS, MOST_LAYERS
 from graphpod_policy.model.draft_head import DRAFT_VOCAB, head_not_built, layers_of
-from graphpod_policy.model.families import Family, attends_to_all
+from graphpod_policy.model.families import Family, attends_to_all, positions_before
 from graphpod_policy.model.fp8_scheme import PARTS
 from graphpod_policy.model.latent import Latent
 from graphpod_policy.model.mixture import CHOSEN, COUNTS
+from graphpod_policy.model.numbers import Numbers
 from graphpod_policy.model.shown import cut, shown
 
 GIB = 1 << 30
@@ -129,6 +130,8 @@ class ModelFacts:
             not_built=_usable(declared.not_built),
             **_experts(declared, layers),
         )
+        if known and not shape.not_built:
+            _usable(lambda: (Numbers.of(declared), declared.unrotated()))
         if not known or shape.not_built or (scheme := _usable(declared.scheme)) is None:
             return shape
         blocks = scheme.in_blocks(layers)
@@ -273,6 +276,8 @@ def _positions(declared: ConfigJson, sizes: Mapping[str, Any]) -> int:
     where a query sees chosen keys only, as many as are chosen, so that it sees all; where it sees blocks of a long
     text, those of one that it sees whole."""
     positions = _count(sizes, "positions", 0)
+    if declared.family and positions:
+        positions = max(1, positions - positions_before(declared.family.model_type, declared.fields))
     if chosen := _count(sizes, "chosen_keys", 0):
         positions = min(positions, chosen) or chosen
     if declared.family and (whole := attends_to_all(declared.family.model_type, declared.fields)):

@@ -143,8 +143,9 @@ class Architecture:
 
 TIED = {"tie_word_embeddings": True}
 WINDOWED = {"sliding_window": 4096}
-UPPER_WINDOWED = WINDOWED | {"max_window_layers": 28}
+LLAMA = {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048, "eos_token_id": 2}
 QWEN_MIXTURE = WINDOWED | {"rms_norm_eps": 1e-6, "max_position_embeddings": 32768}
+QWEN = QWEN_MIXTURE | {"max_window_layers": 28, "num_key_value_heads": 32}
 GEMMA3 = (
     TIED
     | WINDOWED
@@ -159,6 +160,7 @@ GEMMA3 = (
         "max_position_embeddings": 131072,
         "rms_norm_eps": 1e-6,
         "query_pre_attn_scalar": 256,
+        "eos_token_id": 1,
         "sliding_window_pattern": 6,
         "rope_theta": 1e6,
         "rope_local_base_freq": 1e4,
@@ -168,9 +170,11 @@ GEMMA2 = (
     TIED
     | WINDOWED
     | {
+        "num_key_value_heads": 4,
         "head_dim": 256,
         "max_position_embeddings": 8192,
         "rms_norm_eps": 1e-6,
+        "eos_token_id": 1,
         "query_pre_attn_scalar": 256,
         "sliding_window_pattern": 2,
         "attn_logit_softcapping": 50.0,
@@ -194,7 +198,15 @@ GLM_FEATURES: dict[str, Any] = {
     "fused": ("mlp.gate_up_proj",),
     "windows": None,
 }
-GLM = {"attention_bias": True, "head_dim": 128, "num_key_value_heads": 2, "partial_rotary_factor": 0.5}
+GLM = {
+    "attention_bias": True,
+    "head_dim": 128,
+    "num_key_value_heads": 2,
+    "partial_rotary_factor": 0.5,
+    "rms_norm_eps": 1.5625e-07,
+    "max_position_embeddings": 131072,
+    "eos_token_id": [151329, 151336, 151338],
+}
 COHERE_FEATURES: dict[str, Any] = {
     "norm": Norm.Layer,
     "eps": "layer_norm_eps",
@@ -203,7 +215,7 @@ COHERE_FEATURES: dict[str, Any] = {
     "logit_scale": True,
 }
 GRANITE_FEATURES: dict[str, Any] = {"scale": "attention_multiplier", "multipliers": True, "windows": None}
-GRANITE = {
+GRANITE = LLAMA | {
     "embedding_multiplier": 1.0,
     "attention_multiplier": 1.0,
     "residual_multiplier": 1.0,
@@ -221,17 +233,34 @@ DEEPSEEK_V2 = {
     "n_shared_experts": 2,
     "moe_intermediate_size": 1407,
     "topk_method": "greedy",
+    "eos_token_id": 2,
 }
-COHERE = TIED | {"layer_norm_eps": 1e-5, "logit_scale": 0.0625, "max_position_embeddings": 8192}
+COHERE = TIED | {
+    "layer_norm_eps": 1e-5,
+    "logit_scale": 0.0625,
+    "max_position_embeddings": 8192,
+    "eos_token_id": 255001,
+}
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "LlamaForCausalLM": Architecture(),
-    "MistralForCausalLM": Architecture(WINDOWED, biases={}, windows=Windows.Every),
-    "Qwen2ForCausalLM": Architecture(UPPER_WINDOWED, biases={"": "qkv"}),
-    "Qwen3ForCausalLM": Architecture(UPPER_WINDOWED, qk_norm=HeadNorm.Each),
-    "MiMoForCausalLM": Architecture(UPPER_WINDOWED, biases={"": "qkv"}, aside="model.mtp_layers."),
+    "LlamaForCausalLM": Architecture(LLAMA, windows=None),
+    "MistralForCausalLM": Architecture(
+        LLAMA | WINDOWED | {"max_position_embeddings": 131072, "num_key_value_heads": 8},
+        biases={},
+        windows=Windows.Every,
+    ),
+    "Qwen2ForCausalLM": Architecture(QWEN, biases={"": "qkv"}),
+    "Qwen3ForCausalLM": Architecture(QWEN, qk_norm=HeadNorm.Each),
+    "MiMoForCausalLM": Architecture(QWEN, biases={"": "qkv"}, aside="model.mtp_layers."),
     "GemmaForCausalLM": Architecture(
-        TIED | {"head_dim": 256, "max_position_embeddings": 8192, "rms_norm_eps": 1e-6},
+        TIED
+        | {
+            "num_key_value_heads": 16,
+            "head_dim": 256,
+            "max_position_embeddings": 8192,
+            "rms_norm_eps": 1e-6,
+            "eos_token_id": 1,
+        },
         **GEMMA_FEATURES,
         windows=None,
         activation=("hidden_act", (*GELU, "gelu")),
@@ -248,7 +277,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "Gemma3ForCausalLM": Architecture(GEMMA3, **GEMMA3_FEATURES),
     "Gemma3ForConditionalGeneration": Architecture(GEMMA3, **GEMMA3_FEATURES, text_part=True),
     "Phi3ForCausalLM": Architecture(
-        {"rms_norm_eps": 1e-5},
+        {"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "eos_token_id": 32000},
         biases={},
         partial=True,
         fused=("self_attn.qkv_proj", "mlp.gate_up_proj"),
@@ -260,8 +289,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         | {
             "num_local_experts": 8,
             "num_experts_per_tok": 2,
-            "rms_norm_eps": 1e-6,
-            "max_position_embeddings": 2048,
         },
         **GRANITE_FEATURES,
         biases={"attention_bias": "qkv out"},
@@ -282,6 +309,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "max_position_embeddings": 131072,
             "rms_norm_eps": 1e-5,
             "rope_theta": 1e6,
+            "eos_token_id": 2,
         },
         biases={},
         windows=Windows.Every,
@@ -319,7 +347,13 @@ ARCHITECTURES: dict[str, Architecture] = {
         mixture=MixtureFields("moe_intermediate_size", "norm_topk_prob", sparse=True),
     ),
     "OlmoeForCausalLM": Architecture(
-        {"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "num_experts": 64, "num_experts_per_tok": 8},
+        {
+            "rms_norm_eps": 1e-5,
+            "max_position_embeddings": 4096,
+            "num_experts": 64,
+            "num_experts_per_tok": 8,
+            "eos_token_id": 50279,
+        },
         biases={"attention_bias": "qkv out"},
         qk_norm=HeadNorm.All,
         windows=None,
@@ -352,7 +386,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
     ),
     "Olmo2ForCausalLM": Architecture(
-        {"rms_norm_eps": 1e-5},
+        {"rms_norm_eps": 1e-5, "max_position_embeddings": 2048, "eos_token_id": 50279},
         biases={"attention_bias": "qkv out"},
         qk_norm=HeadNorm.All,
         norm=Norm.RmsWide,
@@ -361,10 +395,19 @@ ARCHITECTURES: dict[str, Architecture] = {
         windows=None,
     ),
     "SmolLM3ForCausalLM": Architecture(
-        TIED | {"num_key_value_heads": 4, "no_rope_layer_interval": 4, "rope_theta": 2e6}, unrotated="no_rope_layers"
+        TIED
+        | {
+            "rms_norm_eps": 1e-6,
+            "max_position_embeddings": 32768,
+            "num_key_value_heads": 4,
+            "no_rope_layer_interval": 4,
+            "rope_theta": 2e6,
+            "eos_token_id": 128001,
+        },
+        unrotated="no_rope_layers",
     ),
     "Starcoder2ForCausalLM": Architecture(
-        TIED | {"norm_epsilon": 1e-5, "use_bias": True, "num_key_value_heads": 2},
+        TIED | {"norm_epsilon": 1e-5, "max_position_embeddings": 4096, "use_bias": True, "num_key_value_heads": 2},
         biases={"use_bias": "qkv out mlp"},
         norm=Norm.LayerBias,
         eps="norm_epsilon",
@@ -374,7 +417,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         activation=("hidden_act", GELU),
     ),
     "InternLM3ForCausalLM": Architecture(
-        {"rms_norm_eps": 1e-5, "head_dim": 128, "num_key_value_heads": 2},
+        {"rms_norm_eps": 1e-5, "head_dim": 128, "num_key_value_heads": 2, "max_position_embeddings": 32768},
         biases=ATTENTION_MLP | {"qkv_bias": "qkv", "bias": "out mlp"},
         windows=None,
     ),

@@ -31,7 +31,7 @@ STRETCHES = ("default", "dynamic", "linear", "llama3", "longrope", "yarn")
 """
 ASKED = (Windows.Asked, Windows.AskedEvery, Windows.AskedOther)
 """Where `use_sliding_window` says whether there are windows."""
-WHERE_GIVEN = ("sliding_window", "num_key_value_heads", "q_lora_rank", *CAPS)
+WHERE_GIVEN = ("sliding_window", "num_key_value_heads", "q_lora_rank", "eos_token_id", *CAPS)
 """Fields whose null is no missing field: there is none of it, and each head has its own keys and values."""
 
 
@@ -55,12 +55,12 @@ class ConfigJson:
     @classmethod
     def of(cls, whole: Json) -> "ConfigJson":
         """What `whole` declares."""
-        named = whole.get("architectures") or [str(whole.get("model_type", ""))]
+        family = families().get(str(whole.get("model_type", "")))
+        named = whole.get("architectures") or [family.architecture if family else whole.get("model_type", "")]
         name = str(named[0])
         row = ARCHITECTURES.get(name)
         code = bool(whole.get("auto_map"))
         if row is None:
-            family = families().get(str(whole.get("model_type", "")))
             fields = given(whole.get("text_config") or whole)
             if family is not None and name not in (family.architecture, family.model_type):
                 family = None
@@ -108,6 +108,13 @@ class ConfigJson:
         # What a family has: silu in a Gemma would be a file of another model.
         if (activation := fields.get(field, built[0])) not in built:
             return f"{field} {shown(activation)} is not built; only {built[0]!r} is"
+        heads, kv_heads = (int(fields.get(name) or 0) for name in ("num_attention_heads", "num_key_value_heads"))
+        if kv_heads and heads % kv_heads:
+            return f"num_key_value_heads {kv_heads} does not divide num_attention_heads {heads}"
+        if row.scale and not row.gemma and float(fields[row.scale]) <= 0:
+            return f"{row.scale}={json.dumps(fields[row.scale])} is not built; a number above 0 is"
+        if self._windows_unasked():
+            return f"layer_types with {SLIDING} is not built where use_sliding_window is not true"
         for kind in self._layer_types():
             if kind not in (FULL, SLIDING):
                 return f"layer type {shown(kind)} is not built; only {FULL} and {SLIDING} are"
@@ -202,6 +209,8 @@ class ConfigJson:
             windows = self.windows() or (None,) * len(layers)
             return tuple(layer for layer in layers if windows[layer] is None)
         if (listed := self.fields.get(row.unrotated)) is not None:
+            if len(listed) != len(layers):
+                raise ValueError(f"{len(listed)} {row.unrotated} for {len(layers)} layers")
             return tuple(layer for layer in layers if not listed[layer])
         interval = int(self.fields["no_rope_layer_interval"])
         return tuple(layer for layer in layers if (layer + 1) % interval == 0)
@@ -212,13 +221,24 @@ class ConfigJson:
             return f"partial_rotary_factor={part:g} is not built for {self.architecture}"
         heads = int(self.fields["num_attention_heads"])
         head_dim = int(self.fields.get("head_dim", int(self.fields["hidden_size"]) // heads))
-        if not row.latent and (width := self.rotary_width(head_dim)) % 2:
+        width = self.rotary_width(head_dim)
+        if not row.latent and (width % 2 or not width):
             return f"rotary positions of {width} elements of a head of {head_dim} are not built; an even number is"
+        latent = self.latent()
+        pairs = (latent.rotated if latent else width) // 2
+        if rope_type(rope) == "longrope" and len(rope["short_factor"]) != pairs:
+            return f"short_factor of {len(rope['short_factor'])} numbers is not built for {pairs} rotary pairs"
         if (kind := rope_type(rope)) not in STRETCHES:
             return f"rope type {shown(kind)} is not built; {', '.join(STRETCHES[:-1])} and {STRETCHES[-1]} are"
         if row.local_rope and (kind := rope_type(self.local_rope())) != "default":
             return f"rope type {shown(kind)} of {SLIDING} is not built; only default is"
         return None
+
+    def _windows_unasked(self) -> bool:
+        """Whether layers are named as windowed where no windows are asked for: transformers has no window for them."""
+        kind, fields = self.row and self.row.windows, self.fields
+        listed = kind in (Windows.Asked, Windows.AskedOther) and SLIDING in fields.get("layer_types", ())
+        return listed and not fields.get("use_sliding_window")
 
     def _layer_types(self) -> list[str]:
         """Of each layer; empty where none is windowed."""

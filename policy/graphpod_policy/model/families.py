@@ -18,6 +18,11 @@ PER_LAYER = "per_layer_config"
 BLOCKS: Mapping[str, Any] = {"attention_type": "block_sparse", "block_size": 64, "num_random_blocks": 3}
 """BigBird's fields of attention to blocks, and what is meant where a config.json says nothing."""
 
+BEHIND_PADDING = frozenset(
+    {"camembert", "data2vec-text", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"}
+)
+"""Types that count positions from the one behind their padding token, `pad_token_id`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -66,6 +71,11 @@ def attends_to_all(model_type: str, config: Mapping[str, Any]) -> int | None:
         return None
     kind, size, drawn = (default if config.get(name) is None else config[name] for name, default in BLOCKS.items())
     return (5 + 2 * max(0, int(drawn))) * max(1, int(size)) if kind == BLOCKS["attention_type"] else None
+
+
+def positions_before(model_type: str, config: Mapping[str, Any]) -> int:
+    """Positions of a model of `config` that come before that of a text's first token."""
+    return 1 + max(0, int(config.get("pad_token_id", 1))) if model_type in BEHIND_PADDING else 0
 
 
 @cache

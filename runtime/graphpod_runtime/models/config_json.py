@@ -3,15 +3,16 @@
 What is built stands once, in `graphpod_policy.model.config_json`: `graphpod explain` refuses what this refuses.
 """
 
-import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from graphpod_policy.model.architectures import Architecture
-from graphpod_policy.model.config_json import CAPS, FULL, ConfigJson, Json, rope_type
+from graphpod_policy.model.config_json import ConfigJson, Json
 from graphpod_policy.model.depth import depth_of
 from graphpod_policy.model.fp8_scheme import ONLINE
+from graphpod_policy.model.numbers import Numbers
 from graphpod_policy.model.shown import shown
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
 from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
@@ -20,6 +21,14 @@ from graphpod_runtime.models.rope.stretches import LinearStretch, Llama3Stretch,
 
 MOST_TOKENS = 1 << 31
 """Of a vocabulary: a token has so many numbers in a tensor."""
+
+STRETCHES: Mapping[str, Callable[..., Stretch]] = {
+    "linear": LinearStretch,
+    "llama3": Llama3Stretch,
+    "longrope": PairStretch,
+    "yarn": YarnStretch,
+}
+"""How positions are stretched, by the rope type."""
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -76,12 +85,10 @@ class _Reader:
     def shape(self, eos_ids: tuple[int, ...]) -> ModelShape:
         row, declared, config = self.row, self.declared, self.declared.fields
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
-        rope = declared.rope(FULL)
-        theta = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
+        numbers = Numbers.of(declared)
         latent = declared.latent()
         head_dim = latent.cached if latent else int(config.get("head_dim") or hidden // heads)
         rotated, biases, windows = declared.rotary_width(head_dim), self._biases(), declared.windows()
-        cap = config.get(CAPS[0])
         return ModelShape(
             architecture=declared.architecture,
             layers=depth_of(config),
@@ -92,8 +99,8 @@ class _Reader:
             head_dim=head_dim,
             vocab=int(config["vocab_size"]),
             max_position=declared.positions(),
-            norm_eps=float(config[row.eps]),
-            rope_theta=theta,
+            norm_eps=numbers.norm_eps,
+            rope_theta=numbers.rope_theta,
             tied=bool(config.get("tie_word_embeddings", False)),
             eos_ids=tuple(one for one in eos_ids if one < int(config["vocab_size"])),
             qkv_bias="qkv" in biases,
@@ -107,23 +114,21 @@ class _Reader:
             interleaved=row.interleaved,
             unrotated=declared.unrotated(),
             fused=row.fused,
-            stretch=self._stretch(rope),
+            stretch=numbers.stretch and STRETCHES[numbers.stretch[0]](**numbers.stretch[1]),
             windows=windows,
-            caps=(float(cap),) * depth_of(config) if cap else (),
-            local_rope_theta=self._local_theta() if row.local_rope else None,
-            attention_scale=self._scale() if latent is None else _sharpened(latent.query**-0.5, rope),
+            caps=(numbers.cap,) * depth_of(config) if numbers.cap else (),
+            local_rope_theta=numbers.local_rope_theta,
+            attention_scale=numbers.attention_scale,
             latent=latent,
-            embedding_scale=hidden**0.5
-            if row.gemma
-            else float(config["embedding_multiplier"] if row.multipliers else 1),
+            embedding_scale=numbers.embedding_scale,
             norm_results=row.norm_results,
             norm=row.norm,
             norm_inputs=row.norm_inputs,
-            residual_scale=float(config["residual_multiplier"]) if row.multipliers else 1.0,
-            logit_scale=self._logit_scale(),
+            residual_scale=numbers.residual_scale,
+            logit_scale=numbers.logit_scale,
             mixture=declared.mixture(),
-            clip=float(config[row.clip]) if row.clip and config.get(row.clip) else None,
-            logit_cap=float(config[CAPS[1]]) if config.get(CAPS[1]) else None,
+            clip=numbers.clip,
+            logit_cap=numbers.logit_cap,
         )
 
     def _activation(self) -> Activation:
@@ -138,72 +143,6 @@ class _Reader:
         return {
             part for field, parts in self.row.biases.items() if not field or fields.get(field) for part in parts.split()
         }
-
-    def _scale(self) -> float | None:
-        """Of query · key."""
-        if not self.row.scale:
-            return None
-        given = float(self.declared.fields[self.row.scale])
-        return given**-0.5 if self.row.gemma else given
-
-    def _logit_scale(self) -> float:
-        config = self.declared.fields
-        if self.row.multipliers:
-            return 1 / float(config["logits_scaling"])
-        return float(config["logit_scale"]) if self.row.logit_scale else 1.0
-
-    def _local_theta(self) -> float:
-        return float(self.declared.local_rope().get("rope_theta") or self.declared.fields["rope_local_base_freq"])
-
-    def _stretch(self, rope: Json) -> Stretch | None:
-        """How positions are stretched."""
-        original, positions = (
-            self.declared.original_positions(rope),
-            int(self.declared.fields["max_position_embeddings"]),
-        )
-        match rope_type(rope):
-            case "linear":
-                return LinearStretch(float(rope["factor"]))
-            case "llama3":
-                low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
-                return Llama3Stretch(float(rope["factor"]), low, high, original)
-            case "longrope":
-                factor = float(rope.get("factor") or positions / original)
-                amplitude = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
-                factors = tuple(float(each) for each in rope["short_factor"])
-                return PairStretch(factors, float(rope.get("attention_factor") or amplitude))
-            case "yarn":
-                factor = float(rope.get("factor") or positions / original)
-                return YarnStretch(
-                    factor=factor,
-                    original=original,
-                    amplitude=_amplitude(rope, factor),
-                    fast=float(rope.get("beta_fast") or 32),
-                    slow=float(rope.get("beta_slow") or 1),
-                    truncate=bool(rope.get("truncate", True)),
-                )
-            case _:
-                return None
-
-
-def _amplitude(rope: Json, factor: float) -> float:
-    """Of YarnStretch: given, or by the logarithm of the stretch."""
-    if rope.get("attention_factor"):
-        return float(rope["attention_factor"])
-    if rope.get("mscale") and rope.get("mscale_all_dim"):
-        return _sharpness(factor, float(rope["mscale"])) / _sharpness(factor, float(rope["mscale_all_dim"]))
-    return _sharpness(factor, 1.0)
-
-
-def _sharpness(factor: float, scale: float) -> float:
-    return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
-
-
-def _sharpened(scale: float, rope: Json) -> float:
-    """What latent attention multiplies query · key by, for one of `scale` without a stretch."""
-    if rope_type(rope) == "default" or not rope.get("mscale_all_dim"):
-        return scale
-    return scale * _sharpness(float(rope["factor"]), float(rope["mscale_all_dim"])) ** 2
 
 
 def eos_ids(folder: Path, *configs: Json) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ UNKNOWN = {"architectures": ["OneMoreForCausalLM"]}
 
 def test_a_config_tells_the_shape() -> None:
     facts = ModelFacts.of(SMOLLM2)
-    assert facts == ModelFacts("LlamaForCausalLM", 30, 576, 1536, 9, 3, 64, 49152)
+    assert facts == ModelFacts("LlamaForCausalLM", 30, 576, 1536, 9, 3, 64, 49152, max_position=2048)
     assert not facts.multimodal
     assert not facts.experts
 
@@ -25,7 +25,7 @@ def test_a_config_tells_the_shape() -> None:
 def test_what_is_not_said_follows_from_the_rest() -> None:
     config = {key: value for key, value in SMOLLM2.items() if key not in ("num_key_value_heads", "architectures")}
     facts = ModelFacts.of(config)
-    assert (facts.kv_heads, facts.head_dim, facts.architecture) == (9, 64, "llama")
+    assert (facts.kv_heads, facts.head_dim, facts.architecture) == (9, 64, "LlamaForCausalLM")
     assert ModelFacts.of({**SMOLLM2, "head_dim": 128}).head_dim == 128
     assert ModelFacts.of({key: value for key, value in config.items() if key != "model_type"}).architecture == ""
     assert isinstance(facts.head_dim, int)

@@ -15,6 +15,7 @@ IGNORED = frozenset(
         "is_causal",
         "layer_idx",
         "layer_type",
+        "logits_to_keep",
         "output_attentions",
         "output_hidden_states",
         "output_router_logits",
@@ -81,6 +82,8 @@ class AttentionCall:
                 Lack.Attention, f"{name} attends with heads {list(q.shape)}, {list(k.shape)}, {list(v.shape)}"
             )
         cap, scale = given.get("softcap"), given.get("scaling")
+        if scale is not None and not float(scale) > 0:
+            raise FamilyUnsupported(Lack.Attention, f"{name} multiplies scores by {float(scale):g}, which is not built")
         return cls(
             kv_heads=kv_heads,
             group=heads // kv_heads,

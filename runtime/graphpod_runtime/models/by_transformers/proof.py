@@ -20,7 +20,7 @@ PAGE = 8
 def prove(seen: Rehearsal, layout: Layout, positions: int, device: torch.device) -> None:
     """FamilyUnsupported unless the logits of a text are those of transformers' eager attention."""
     count = min(TOKENS, positions)
-    tokens = torch.randint(seen.vocab, (count,), generator=torch.Generator().manual_seed(1)).to(device)
+    tokens = _text(seen, count).to(device)
     wanted = _own(seen, tokens)
     with torch.no_grad(), interface.passing(seen.masks, _Paged(layout, count, device)):
         hidden = seen.parts.hidden(tokens, torch.arange(count, device=device))
@@ -32,6 +32,13 @@ def prove(seen: Rehearsal, layout: Layout, positions: int, device: torch.device)
             f"{type(seen.parts.whole).__name__}: logits of {count} tokens differ by {furthest:.3g} from transformers' "
             f"own, where {allowed:.3g} is allowed; its attention or its positions are others than this engine's",
         )
+
+
+def _text(seen: Rehearsal, count: int) -> Tensor:
+    """Tokens [count] by chance. None is padding, which the model's own count of positions leaves out."""
+    tokens = torch.randint(seen.vocab, (count,), generator=torch.Generator().manual_seed(1))
+    padding = seen.parts.positions.padding
+    return tokens if padding is None else tokens.where(tokens != padding[0], (padding[0] + 1) % seen.vocab)
 
 
 def _own(seen: Rehearsal, tokens: Tensor) -> Tensor:

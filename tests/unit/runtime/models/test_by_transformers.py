@@ -38,6 +38,7 @@ ODD: dict[str, tuple[str, dict[str, Any]]] = {
     "bart, positions counted from its cache": ("bart", {}),
     "roberta, positions that leave padding out": ("roberta", {"pad_token_id": 1}),
     "glm_moe_dsa, chosen keys": ("glm_moe_dsa", {"index_topk": 128}),
+    "got_ocr2, a decoder that is handed what its head takes": ("got_ocr2", {}),
 }
 """`make families` runs every model type."""
 
@@ -61,6 +62,19 @@ def written(folder: Path, model_type: str, **changes: Any) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("vocab_size", [24, 64])
+def test_a_proof_has_no_padding_in_its_text(vocab_size: int, tmp_path: Path) -> None:
+    """Of a small vocabulary every token comes up, and the model's own count leaves out its padding."""
+    folder = written(tmp_path, "xlm-roberta", vocab_size=vocab_size, pad_token_id=5)
+    assert transformers_model(folder, torch.float32, 64).shape.vocab == vocab_size
+
+
+def test_positions_before_a_text_are_none_that_it_can_have(tmp_path: Path) -> None:
+    folder = written(tmp_path, "roberta", max_position_embeddings=90, pad_token_id=7)
+    facts = ModelFacts.of(json.loads((folder / "config.json").read_bytes()))
+    assert facts.max_position == transformers_model(folder, torch.float32, 64).shape.max_position == 82
+
+
 def refused(folder: Path, kind: type[Exception] = ModelUnsupported, length: int = 64) -> str:
     with pytest.raises(kind) as error:
         transformers_model(folder, torch.float32, length)
@@ -71,6 +85,7 @@ def refused(folder: Path, kind: type[Exception] = ModelUnsupported, length: int 
     ("model_type", "changes", "words"),
     [
         ("lfm2", {}, "tokens see each other outside of attention, in layers.0.conv"),
+        ("granitemoeshared", {"attention_multiplier": 0.0}, "multiplies scores by 0"),
         ("mamba", {}, "calls no attention through transformers' interface"),
         ("bert", {"is_decoder": False}, "attends by a mask that is not causal"),
         ("llama4_text", {"attention_chunk_size": 16}, "cuts a text into chunks"),

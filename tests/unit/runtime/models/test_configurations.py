@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as functional
+import transformers
 from torch import Tensor
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from graphpod_policy import ModelFacts
-from graphpod_runtime.models.config_json import read_shape
+from graphpod_policy import ModelFacts, ModelUnreadable
+from graphpod_policy.model.architectures import ARCHITECTURES
+from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
+from graphpod_runtime.models.config_json import read_shape, shape_of
 from graphpod_runtime.models.decoder import Decoder
 from graphpod_runtime.models.decoder_targets import head_order
 from graphpod_runtime.models.loader import load_model
@@ -61,19 +65,78 @@ def test_rows_in_another_order_are_quantized_as_they_are_loaded(name: str, tmp_p
     assert 1e-4 < apart < 0.1
 
 
+NAMED = {"hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size"}
+"""Fields that every config.json has."""
+
+
+def config_of(name: str, **changes: Any) -> dict[str, Any]:
+    """The config.json of the small configuration of a type or variant, with `changes` that transformers may refuse."""
+    model_type, of_variant = VARIANTS.get(name, (name, {}))
+    architecture = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model_type]
+    return tiny(model_type, **of_variant).to_dict() | {"architectures": [architecture], **changes}
+
+
+@pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if hasattr(transformers, name)])
+def test_a_field_that_a_config_leaves_out_means_what_it_means_to_transformers(architecture: str) -> None:
+    needed = {"num_experts_per_tok": 2} if architecture == "DeepseekV2ForCausalLM" else {}
+    whole = json.loads(getattr(transformers, architecture).config_class(**needed).to_json_string(use_diff=False))
+    whole["architectures"] = [architecture]
+    text = whole.get("text_config", whole)
+    wanted = shape_of(Path("config"), whole), ModelFacts.of(whole)
+    for field in sorted(text.keys() - {"architectures", "model_type", *NAMED, *needed}):
+        value = text.pop(field)
+        assert (shape_of(Path("config"), whole), ModelFacts.of(whole)) == wanted, field
+        text[field] = value
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("glm: a quarter of a head, no biases", {"head_dim": 20}, "5 elements of a head of 20"),
-        ("llama: linear", {"head_dim": 15}, "15 elements of a head of 15"),
+        ("glm: a quarter of a head, no biases", {"head_dim": 20}, "5 elements of a head of 20 are not built"),
+        ("glm: a quarter of a head, no biases", {"head_dim": 2}, "0 elements of a head of 2 are not built"),
+        ("llama: linear", {"head_dim": 15}, "15 elements of a head of 15 are not built"),
+        ("llama: longrope", {"head_dim": 32}, "short_factor of 8 numbers is not built for 16 rotary pairs"),
+        ("granite", {"attention_multiplier": 0.0}, "attention_multiplier=0.0 is not built"),
+        ("granitemoe", {"attention_multiplier": -0.7}, "attention_multiplier=-0.7 is not built"),
+        ("mixtral", {"num_key_value_heads": 3}, "num_key_value_heads 3 does not divide num_attention_heads 4"),
+        ("qwen2", {"layer_types": ["full_attention", "sliding_attention"]}, "where use_sliding_window is not true"),
     ],
 )
-def test_half_a_pair_of_rotary_positions_is_refused_by_name(name: str, changes: dict[str, Any], words: str) -> None:
-    model_type, of_variant = VARIANTS[name]
-    whole = tiny(model_type, **of_variant).to_dict() | {"architectures": [f"{model_type.capitalize()}ForCausalLM"]}
-    missing = ModelFacts.of(whole | changes).not_built
-    assert missing is not None
-    assert f"rotary positions of {words} are not built" in missing
+def test_what_no_pass_can_compute_is_refused_by_name(name: str, changes: dict[str, Any], words: str) -> None:
+    whole = config_of(name, **changes)
+    assert words in (ModelFacts.of(whole).not_built or "")
+    with pytest.raises(ModelUnsupported, match=words):
+        shape_of(Path("config"), whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("granite", {"logits_scaling": 0}),
+        ("granite", {"residual_multiplier": "half"}),
+        ("cohere", {"logit_scale": [1]}),
+        ("gemma2", {"query_pre_attn_scalar": 0}),
+        ("llama", {"rms_norm_eps": "small"}),
+        ("llama", {"rope_parameters": {"rope_type": "linear"}}),
+        ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}),
+        ("phi3", {"rope_parameters": {"rope_type": "longrope", "long_factor": [1.0]}}),
+        ("smollm3", {"no_rope_layers": [1]}),
+        ("mistral", {"sliding_window": "wide"}),
+    ],
+)
+def test_a_number_that_is_of_no_use_to_the_engine_is_none_to_explain(name: str, changes: dict[str, Any]) -> None:
+    whole = config_of(name, **changes)
+    with pytest.raises(ModelInvalid):
+        shape_of(Path("config"), whole)
+    with pytest.raises(ModelUnreadable):
+        ModelFacts.of(whole)
+
+
+def test_a_config_without_architectures_is_of_that_of_its_type() -> None:
+    whole = config_of("qwen3")
+    named = shape_of(Path("config"), whole)
+    del whole["architectures"]
+    assert shape_of(Path("config"), whole) == named
 
 
 def test_fp8_checkpoints_in_another_order_are_refused_by_name(tmp_path: Path) -> None:
