@@ -23,6 +23,8 @@ REFUSED = ("use_bidirectional_attention",)
 CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 """Fields that change the arithmetic and are not built; a true value is refused. Caps are built for some rows."""
 
+SCALE = "attention_multiplier"
+"""The field of what Granite and families like it multiply query · key by."""
 FULL, SLIDING = "full_attention", "sliding_attention"
 """What `layer_types` may name."""
 
@@ -111,8 +113,8 @@ class ConfigJson:
         heads, kv_heads = (int(fields.get(name) or 0) for name in ("num_attention_heads", "num_key_value_heads"))
         if kv_heads and heads % kv_heads:
             return f"num_key_value_heads {kv_heads} does not divide num_attention_heads {heads}"
-        if row.scale and not row.gemma and float(fields[row.scale]) <= 0:
-            return f"{row.scale}={json.dumps(fields[row.scale])} is not built; a number above 0 is"
+        if row.multipliers and float(fields[SCALE]) <= 0:
+            return f"{SCALE}={cut(json.dumps(fields[SCALE]))} is not built; a number above 0 is"
         if self._windows_unasked():
             return f"layer_types with {SLIDING} is not built where use_sliding_window is not true"
         for kind in self._layer_types():
@@ -135,6 +137,8 @@ class ConfigJson:
             )
         if family.refused:
             return f"architecture {shown(self.architecture)} is not built ({family.refused}): {family.because}"
+        if isinstance(scale := self.fields.get(SCALE), int | float) and scale <= 0:
+            return f"{SCALE}={json.dumps(scale)} is not built; a number above 0 is"
         if found := self.fields.get(QUANTIZATION):
             what = f"{QUANTIZATION} is not built for {self.architecture}, which runs by transformers"
             return f"{what} (the weights are {form_of(found)}); take the model's 16-bit weights"

@@ -78,6 +78,7 @@ def test_positions_end_where_frequencies_would_depend_on_other_requests() -> Non
     [
         ({"auto_map": {"AutoModelForCausalLM": "modeling_stablelm.StableLmForCausalLM"}}, "auto_map names code"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantization_config is not built for StableLmForCausalLM"),
+        ({"attention_multiplier": 0}, "attention_multiplier=0 is not built"),
         (
             {"architectures": ["StableLmForSequenceClassification"], "intermediate_size": 8192},
             "'StableLmForSequenceClassification' is unknown",

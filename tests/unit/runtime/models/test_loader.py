@@ -89,7 +89,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         r"qweight is of weights in another form than config.json says \(INT4 or INT8 by GPTQ or AWQ\); take the",
     ),
     "windows of layers that are not there": (
-        lambda folder: edit(folder, use_sliding_window=True, max_window_layers=0, sliding_window=8, layer_types=["x"]),
+        lambda folder: edit(folder, architectures=["Qwen2ForCausalLM"], use_sliding_window=True, layer_types=["x"]),
         "layer type 'x' is not built",
     ),
     "an index to nowhere": (
