@@ -182,4 +182,25 @@ ALERTS = (
         ('kubectl -n "$NAMESPACE" get "$KIND" "$NAME" -o json | wc -c',),
         "Make the object smaller, or delete it.",
     ),
+    Alert(
+        "GraphpodKindUnlisted",
+        Severity.Warning,
+        "10m",
+        f"{by(('namespace', 'kind'), 'max')} (graphpod_operator_kind_unlisted) > 0",
+        ("namespace", "kind"),
+        "The operator cannot list {{ $labels.kind }} objects.",
+        "The cluster serves a third-party kind, and lists of its objects fail: its conversion webhook or its own API "
+        "server is down. Services that need the kind wait, or go on with what was known of it. The operator lists it "
+        "again every 10 seconds.",
+        (
+            'kubectl get "$KIND" --all-namespaces',
+            "kubectl get crds -o custom-columns=CRD:.metadata.name,OBJECTS:.spec.names.kind,"
+            "SERVICE:.spec.conversion.webhook.clientConfig.service,URL:.spec.conversion.webhook.clientConfig.url "
+            '| grep "$KIND"',
+            "kubectl get apiservices | grep -v ' True '",
+            operator_log("cannot be listed"),
+        ),
+        "Repair the webhook that the second command names, or the API service that the third one shows as not "
+        "available. If the kind is not used any more, delete its CRD.",
+    ),
 )

@@ -1,20 +1,27 @@
 """Each fault, the alert that it fires, and the alerts that follow: one table for the test and for its results."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 
 import yaml
 
+from monitoring.boards import BOARDS
+from monitoring.boards.asking import Span, answer
 from stubs.faults.fault import Answer, Freeze
 from stubs.kubecall import WRITES, Verb, Which
+from testbed.binaries.foreign import Foreign
 from testbed.errors import TestbedError
-from tests.api.operator.process import LEASES
+from tests.api.operator.process import LEASES, serve
 from tests.api.operator.test_bounds import DEEP, FIELDS, create, nested, written
+from tests.api.operator.test_optional import stored_otherwise
+from tests.crd import drop_crd
 from tests.e2e.monitoring.stack import Stack
 from tests.monitoring.actor import Load
 from tests.monitoring.kubelet import Part
+from tests.monitoring.scaled import SCRAPE_SECONDS
 from tests.places import Place, service
 
 TEAM = "team"
@@ -236,6 +243,29 @@ def _too_deep(made: Stack) -> Iterator[None]:
         place.kubectl("delete", "gisvc", "deep")
 
 
+@contextmanager
+def _unlisted(made: Stack) -> Iterator[None]:
+    """The API server cannot convert the objects of a third-party kind; the board has a panel that counts such kinds."""
+    place, kind = Place(made.cluster, TEAM), Foreign.LeaderWorkerSet
+    (board,) = (one for one in BOARDS if one.name == "operator")
+    (panel,) = (one for one in board.panels() if one.title == "Optional kinds that cannot be listed")
+
+    def counted() -> float:
+        span = Span(time.time(), 60.0, SCRAPE_SECONDS)
+        (series,) = answer(made.prometheus.url, board, panel, panel.queries[0], span)
+        return series.latest
+
+    assert counted() == 0
+    serve(place, kind)
+    try:
+        with stored_otherwise(place, kind):
+            yield
+            assert counted() == 1
+        made.eventually(lambda: counted() == 0, timeout=60)
+    finally:
+        drop_crd(made.cluster, kind.crd)
+
+
 # fmt: off
 OPERATOR = (
     OperatorFault("the operator is gone", _down, "GraphpodOperatorDown"),
@@ -257,6 +287,8 @@ OPERATOR = (
                   ("GraphpodServiceNotReady",)),
     OperatorFault("a service nests 1200 levels deep", _too_deep,
                   "GraphpodObjectSkipped", ("GraphpodServiceNotReady",)),
+    OperatorFault("the conversion webhook of a third-party kind is down", _unlisted,
+                  "GraphpodKindUnlisted", ("GraphpodAPIErrors",)),
 )
 # fmt: on
 

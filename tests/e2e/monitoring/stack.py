@@ -32,7 +32,8 @@ from tests.places import Place
 QUICK = """
 from graphpod_operator.observe import warmup_poller
 from graphpod_operator.status import optional_findings
-from graphpod_operator.watch import relist, workqueue
+from graphpod_operator.watch import optional_kinds, relist, workqueue
+optional_kinds.EVERY_SECONDS = 1.0
 relist.EVERY_SECONDS = 10.0
 workqueue.LONGEST_PAUSE = 5.0
 warmup_poller.SCRAPE_POLL_SECONDS = warmup_poller.SCRAPE_POLL_MOST = 1.0

@@ -50,6 +50,10 @@ def answers(code: str, count: int) -> dict[str, str]:
     return {f'rest_client_requests_total{{{ACTIVE},code="{code}",method="GET"}}': f"0+{count}x60"}
 
 
+def unlisted(labels: str, kind: str) -> str:
+    return f'graphpod_operator_kind_unlisted{{{labels},kind="{kind}"}}'
+
+
 SUCCESS = f"graphpod_operator_last_success_timestamp_seconds{{{ACTIVE}}}"
 SKIPPED = 'graphpod_operator_object_skipped{kind="Pod",namespace="team",name="big",pod="one"}'
 OF_KIND = {"namespace": "graphpod-system", "kind": "Deployment"}
@@ -134,5 +138,12 @@ OPERATOR = (
         ),
     ),
     Case("GraphpodObjectSkipped", "no longer", {SKIPPED: "1x5 _x40"}, 25),
+    Case(
+        "GraphpodKindUnlisted", "both replicas, and another kind is listed",
+        {unlisted(ACTIVE, "HTTPRoute"): "1x40", unlisted(STANDBY, "HTTPRoute"): "1x40",
+         unlisted(ACTIVE, "PodMonitor"): "0x40"}, 20,
+        Fired({"namespace": "graphpod-system", "kind": "HTTPRoute"}, "The operator cannot list HTTPRoute objects."),
+    ),
+    Case("GraphpodKindUnlisted", "for five minutes", {unlisted(ACTIVE, "HTTPRoute"): "1x5 0x40"}, 20),
 )
 # fmt: on
