@@ -19,6 +19,8 @@ GPU = "nvidia.com/gpu"
 CONTAINER = "engine"
 
 
+INSTANCE_LABEL = "app.kubernetes.io/instance"
+"""Has a service's name on its pods: one of the labels that select them."""
 OWNER_LABEL = "graphpod.dev/inferenceservice"
 HASH_ANNOTATION = "graphpod.dev/config-hash"
 TEMPLATE_ANNOTATION = "graphpod.dev/template"
@@ -61,7 +63,7 @@ def claim_name(name: str) -> str:
 
 def selector(name: str) -> dict[str, str]:
     """Labels that select the pods of the service `name`. They never change: a Deployment's selector is immutable."""
-    return {"app.kubernetes.io/name": "graphpod-engine", "app.kubernetes.io/instance": name}
+    return {"app.kubernetes.io/name": "graphpod-engine", INSTANCE_LABEL: name}
 
 
 WORKER = "graphpod-worker"

@@ -11,6 +11,7 @@ from graphpod_operator.api.names import (
     CREDENTIALS_VOLUME,
     FETCH_CONTAINER,
     FOLDER_LABEL,
+    INSTANCE_LABEL,
     MANAGED_BY,
     NEAR_ANNOTATION,
     SECRETS_ANNOTATION,
@@ -31,8 +32,6 @@ CREDENTIALS = "/etc/graphpod/credentials"
 NOT_WORTH_ANOTHER_TRY = (2, 65)
 """Exit codes of a download that would fail again: an argument it does not know, and a reason that stays."""
 RETRIES = 6
-INSTANCE_LABEL = "app.kubernetes.io/instance"
-"""Of a service's pods: its name."""
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 RESOURCES = {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "4Gi"}}
 """Of a download: it holds some parts of files in memory, whatever the size of the model."""

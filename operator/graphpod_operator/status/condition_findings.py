@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from graphpod_operator.api.names import INSTANCE_LABEL, MANAGED_BY, OWNER_LABEL
 from graphpod_operator.api.status import Failure
+from graphpod_operator.cache.child import DeploymentRollout
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.message import SERVING
@@ -99,11 +101,11 @@ def root_findings(
     model = _model(desired, current, seen, diagnosis)
     if model.reason is Reason.Loaded:
         model = find_reload(wanted, weights, asked, settled, seen) or model
-    away = find_away(wanted, weights, asked)
+    workload = _workload(found, desired, seen, current, diagnosis, find_away(wanted, weights, asked))
     return {
         ConditionType.Accepted: accepted,
         ConditionType.ModelAvailable: model,
-        ConditionType.WorkloadAvailable: _again(found, desired, _workload(desired, seen, current, diagnosis, away)),
+        ConditionType.WorkloadAvailable: _again(found, desired, workload),
         ConditionType.GraphsCaptured: _graphs(desired, seen, current, diagnosis, now),
     }
 
@@ -142,7 +144,12 @@ def _states(current: tuple[Pod, ...], seen: Observed) -> set[State]:
 
 
 def _workload(
-    desired: Desired, seen: Observed, current: tuple[Pod, ...], diagnosis: Diagnosis | None, away: Finding | None
+    found: Service,
+    desired: Desired,
+    seen: Observed,
+    current: tuple[Pod, ...],
+    diagnosis: Diagnosis | None,
+    away: Finding | None,
 ) -> Finding:
     rollout, asked = seen.rollout, pods_asked(desired, seen)
     pods = "pods" if desired.nodes == 1 else f"groups of {desired.nodes} pods"
@@ -165,8 +172,21 @@ def _workload(
         silent = (answer.message for pod in current if isinstance(answer := seen.readings.get(pod.uid), NoReading))
         what = f"{serving} of {asked} pods of this spec serve, and no start makes progress"
         return Finding(Reason.RolloutStuck, "; ".join((what, *list(silent)[:1])))
-    rest = _lost(desired, seen) or (f"; the {desired.kind.kind} still counts other pods" if serving == asked else "")
+    rest = _lost(desired, seen) or _unlabelled(found, rollout, seen)
+    rest = rest or (f"; the {desired.kind.kind} still counts other pods" if serving == asked else "")
     return Finding(Reason.Starting, f"{serving} of {asked} {pods} of this spec serve{rest}")
+
+
+def _unlabelled(found: Service, rollout: DeploymentRollout, seen: Observed) -> str:
+    """That pods serve which the operator does not see: somebody took labels away by which it watches pods. Kubernetes
+    does not put labels of pods back, and the operator may not write pods.
+    """
+    if rollout.available <= (known := len(_ready(seen))):
+        return ""
+    return (
+        f"; {rollout.available} are available, and {known} of them have the labels {'='.join(MANAGED_BY)} and "
+        f"{OWNER_LABEL}: kubectl -n {found.key.namespace} get pods -l {INSTANCE_LABEL}={found.key.name} --show-labels"
+    )
 
 
 def _again(found: Service, desired: Desired, finding: Finding) -> Finding:
