@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 
 from graphpod_operator.apply.drift_backoff import PutBacks
 from graphpod_operator.cache.child import Child
@@ -25,7 +26,7 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.events.recorder import EventRecorder
 from graphpod_operator.kube.clock import Clock
 from graphpod_operator.kube.cluster import ApiError, Cluster, Conflict, NotLeading, ServerRefused, Terminating
-from graphpod_operator.kube.field_ownership import HOLDER
+from graphpod_operator.kube.field_ownership import HOLDER, changed_fields, desired_fields, owned_fields
 from graphpod_operator.kube.resources import ADDITIONS, OPTIONAL, WORKLOADS, Resource
 from graphpod_operator.plan import replica_handover
 from graphpod_operator.plan.desired_child import DesiredChild
@@ -39,6 +40,8 @@ from graphpod_operator.watch.optional_kinds import Gone, OptionalKinds
 
 log = logging.getLogger(__name__)
 
+ALTERED_FIELDS = 3
+"""Of an object that admission changed: as many are named."""
 KEY_BYTES = 32
 """Random bytes of the key of a service's groups."""
 AGAIN_SECONDS = 300.0
@@ -125,7 +128,7 @@ class Applier:
                     return confirmed
                 if confirmed is not None:
                     checked.append(confirmed)
-        before = memory.in_order
+        before, altered = memory.in_order, dict[str, str]()
         recreated = any(isinstance(write, Create) and _place(write.wanted) in before for write in checked)
         if recreated or any(isinstance(write, Update) and _rolls_out(write) for write in checked):
             await self._expect(found)
@@ -141,12 +144,15 @@ class Applier:
                     done.again = min(pause, done.again or pause)
                     continue
             with _apart(write, done.held_up):
-                await self._carry_out(write, drift, memory)
+                altered |= await self._carry_out(write, drift, memory)
                 done.writes.append(write)
             if drift and isinstance(write, Update) and _rolls_out(write):
                 await self.events.warn(
                     found, Reason.PutBack, f"the {write.wanted.resource.kind} was changed and is put back"
                 )
+        if altered:
+            what = "; ".join(f"{child}: {fields}" for child, fields in altered.items())
+            await self.events.warn(found, Reason.ChangedAtAdmission, what)
         memory.in_order = frozenset(_place(one) for one in desired.children if one.resource not in done.held_up)
         return None
 
@@ -201,9 +207,10 @@ class Applier:
             raise Conflict(404, f"{found.key} was deleted, and ends")
         # an edit that it may have is left to the watch, which queues it
 
-    async def _carry_out(self, write: Write, drift: bool, memory: ServiceMemory) -> None:
-        """Carry out a confirmed write. `drift`: it puts back what somebody changed or deleted. Raises Gone when the
-        object's kind is not there any more, else the port's errors.
+    async def _carry_out(self, write: Write, drift: bool, memory: ServiceMemory) -> dict[str, str]:
+        """Carry out a confirmed write. `drift`: it puts back what somebody changed or deleted. The object, and which
+        of its fields were changed at admission. Raises Gone when the object's kind is not there any more, else the
+        port's errors.
         """
         match write:
             case Delete(child):
@@ -211,9 +218,10 @@ class Applier:
             case HandOver():
                 await self._hand_over(write)
             case Create() | Update():
-                await self._send(write, drift, memory)
+                return await self._send(write, drift, memory)
+        return {}
 
-    async def _send(self, write: Create | Update, drift: bool, memory: ServiceMemory) -> None:
+    async def _send(self, write: Create | Update, drift: bool, memory: ServiceMemory) -> dict[str, str]:
         """Send a body, unless the server refused the same for a fault of the spec a short while ago: a service is
         looked at whenever one of its pods changes.
         """
@@ -240,15 +248,20 @@ class Applier:
             raise
         stored = Child.of(wanted.resource, raw)
         self.store.observe(stored)
+        altered: dict[str, str] = {}
         if stored.owned != wanted.owned:
-            # never true for what `render` makes (tested); if a server differs, it must not become an endless loop
-            log.warning("the API server changed fields we applied; taking its form", extra=_log_fields(wanted))
+            # never by the API server itself (tested); what admission does differently must not become an endless loop
+            fields = list(islice(changed_fields(desired_fields(wanted.body), owned_fields(raw)), ALTERED_FIELDS))
+            altered = {f"{wanted.resource.kind} {wanted.name}": ", ".join(fields)}
+            extra = {**_log_fields(wanted), "fields": fields}
+            log.warning("the API server changed fields we applied; taking its form", extra=extra)
             memory.normalised[_place(wanted)] = wanted.owned, stored.owned
         if drift:
             self.meters.count("graphpod_operator_drift_corrections_total", kind=wanted.resource.kind)
             log.info("child put back", extra=_log_fields(wanted))
         else:
             log.info("child %s", "created" if isinstance(write, Create) else "changed", extra=_log_fields(wanted))
+        return altered
 
     async def _hand_over(self, write: HandOver) -> None:
         child = write.child

@@ -42,6 +42,7 @@ class Reason(Enum):
     NotAllowed = auto()
     PodTemplateInvalid = auto()
     NameCollision = auto()
+    OwnerMissing = auto()
     ClaimOfOneNode = auto()
     CacheClaimImmutable = auto()
     KedaMissing = auto()
@@ -198,6 +199,7 @@ class Reason(Enum):
     # an event alone
     PutBack = auto()
     Contested = auto()
+    ChangedAtAdmission = auto()
     ReplicasIgnored = auto()
     AnnotationIgnored = auto()
     MemoryUnreadable = auto()

@@ -55,7 +55,11 @@ from graphpod_operator.watch.optional_kinds import OptionalKinds
 
 log = logging.getLogger(__name__)
 
-BLOCKED_SECONDS: dict[Reason, float] = {Reason.NameCollision: 60.0, Reason.PreviousDeleting: 5.0}
+BLOCKED_SECONDS: dict[Reason, float] = {
+    Reason.NameCollision: 60.0,
+    Reason.OwnerMissing: 60.0,
+    Reason.PreviousDeleting: 5.0,
+}
 """Objects that are not ours are not watched, so they are looked at again after this time."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -67,6 +67,19 @@ def _metadata(applied: Mapping[str, Any]) -> dict[str, Any]:
     annotations = metadata.pop("annotations", None) or {}
     kept = {key: value for key, value in annotations.items() if key != APPLIED_ANNOTATION}
     return metadata | ({"annotations": kept} if kept else {})
+
+
+def changed_fields(wanted: Any, stored: Any, path: str = "") -> Iterator[str]:
+    """The paths at which two values of fields differ, such as spec.template.spec.containers[engine].image."""
+    if isinstance(wanted, Mapping) and isinstance(stored, Mapping):
+        for key in sorted({*wanted, *stored}):
+            yield from changed_fields(wanted.get(key), stored.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(wanted, list) and isinstance(stored, list) and len(wanted) == len(stored):
+        for number, (one, other) in enumerate(zip(wanted, stored, strict=True)):
+            name = one.get("name", number) if isinstance(one, Mapping) else number
+            yield from changed_fields(one, other, f"{path}[{name}]")
+    elif wanted != stored:
+        yield path
 
 
 def claims(live: Mapping[str, Any], *path: str) -> tuple[bool, bool]:

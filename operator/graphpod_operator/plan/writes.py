@@ -151,12 +151,16 @@ def _removals(found: Service, desired: Desired, look: Look) -> Iterator[Delete]:
 
 
 def foreign(found: Service, wanted: DesiredChild, live: Child) -> Refused | None:
-    """Why a live object may not be written: it is not controlled by this very service, or it is going away."""
+    """Why a live object may not be written: it is not controlled by this very service, or it is going away. One that
+    was applied for a service of this name may be its own, or that of a backup: who removed the owner decides.
+    """
     owner = live.controller
     if owner is not None and owner.is_service(found.key.name):
         if owner.uid != found.uid or live.deleting:
             waits = f", and waits for its finalizers: {', '.join(live.finalizers)}" if live.finalizers else ""
             return Refused(Reason.PreviousDeleting, f"{wanted} still exists{waits}")
         return None
+    if owner is None and live.applied and live.key == found.key:
+        return Refused(Reason.OwnerMissing, f"{wanted} has no owner reference to the service any more")
     whose = f"controlled by {owner}" if owner is not None else "not made by graphpod"
     return Refused(Reason.NameCollision, f"{wanted} exists and is {whose}; the operator leaves it untouched")

@@ -56,7 +56,7 @@ def test_a_service_made_anew_beside_its_objects_takes_them_when_told_and_restart
     before, first = what_runs(quiet), quiet.get("gisvc", "demo")["metadata"]["uid"]
     anew, given = COMMANDS.split("uid=", 1)
     shell(quiet, backup.parent, anew)
-    eventually(quiet.reached("Accepted", "False", "NameCollision"))
+    eventually(quiet.reached("Accepted", "False", "OwnerMissing"))
     assert what_runs(quiet) == before, "what belongs to nobody is left alone"
 
     shell(quiet, backup.parent, f"uid={given}")

@@ -131,7 +131,7 @@ def test_a_service_made_anew_without_a_status_takes_its_kept_children_and_restar
     versions.upgrade()
     mark = audit.mark()
     quiet.apply()
-    eventually(quiet.reached("Accepted", "False", "NameCollision"))
+    eventually(quiet.reached("Accepted", "False", "OwnerMissing"))
     uid = quiet.get("gisvc", "demo")["metadata"]["uid"]
     owner = {"apiVersion": "graphpod.dev/v1alpha1", "kind": "InferenceService", "name": "demo"}
     owners = {"metadata": {"ownerReferences": [{**owner, "uid": uid, "controller": True}]}}

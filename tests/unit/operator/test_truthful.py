@@ -96,7 +96,7 @@ def test_an_update_prints_the_whole_command_of_the_revision_that_adopt_takes() -
 @pytest.mark.parametrize("reason", list(Reason), ids=lambda reason: reason.name)
 def test_every_command_of_a_next_step_names_the_namespace(reason: Reason) -> None:
     told = sentence(reason, "revision 0123456789: boom", "demo", "demo-1", "team-a")
-    objects = "validatingwebhookconfigurations|gateways|prometheus -A|crds|apiservices"
+    objects = "(?:validat|mutat)ingwebhookconfigurations|gateways|prometheus -A|crds|apiservices"
     whole_cluster = f"explain |describe nodes|get (?:{objects})|rollout restart is|delete:"
     assert re.findall(rf"kubectl (?!-n team-a |{whole_cluster}).*", told) == []
     assert "NAMESPACE" not in told

@@ -61,6 +61,12 @@ ROWS = {
         "that object is gone",
         "rename the InferenceService, or delete that object; the operator retries every minute",
     ),
+    "OwnerMissing": stalls(
+        _A, _F, "an object that the operator applied has lost its owner reference to the service; nothing is written",
+        "the owner reference is there again, or the object is gone",
+        "give it the owner again by the last commands of docs/operations/backup.md: pods keep running; the operator "
+        "retries every minute",
+    ),
     "ClaimOfOneNode": stalls(
         _A, _F, "the claim of spec.model.cache can be mounted on one node only, and the spec allows several pods",
         "the claim is ReadWriteMany, or one pod is allowed",

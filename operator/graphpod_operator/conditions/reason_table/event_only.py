@@ -21,6 +21,11 @@ ROWS = {
         "reported once in ten minutes", "find the other writer: kubectl -n NAMESPACE get "
         "inferenceservices.graphpod.dev,deployments NAME -o yaml --show-managed-fields",
     ),
+    "ChangedAtAdmission": warns(
+        (), _T, "an admission webhook or policy of the cluster changes an object as the operator applies it, and the "
+        "operator leaves it so", "reported once in ten minutes for a spec",
+        "if that is not meant, exclude the namespace from it: kubectl get mutatingwebhookconfigurations",
+    ),
     "ReplicasIgnored": warns(
         (), _T, "somebody set spec.replicas, by kubectl scale for one, while spec.autoscaling decides",
         "reported once after each change", "change spec.autoscaling.min and max, or remove spec.autoscaling",

@@ -59,6 +59,7 @@ COMMANDS: dict[Reason, str] = {
     R.ObjectQuotaExceeded: f"{_K}describe resourcequota", R.ApplyRefused: EDIT,
     R.PolicyRefused: _set("graph.onUnsupported", "Degrade"),
     R.NameCollision: f"{_K}get serviceaccounts,configmaps,services,deployments,networkpolicies NAME --ignore-not-found",
+    R.OwnerMissing: f"{_K}get deployments,services -l {OWNER_LABEL}=NAME -o yaml",
     R.KedaMissing: HPA,
     R.LeaderWorkerSetMissing: "kubectl get crd leaderworkersets.leaderworkerset.x-k8s.io",
     R.PrometheusUnknown: f"{CHART} --set prometheusUrl=URL",
@@ -125,6 +126,7 @@ COMMANDS: dict[Reason, str] = {
     R.Autoscaled: NOTHING, R.AutoscalerPending: WAIT, R.AutoscalerIdle: f"{_K}describe hpa,scaledobjects NAME",
     # an event alone
     R.PutBack: EDIT, R.Contested: f"{_K}get gisvc,deployments NAME -o yaml --show-managed-fields",
+    R.ChangedAtAdmission: "kubectl get mutatingwebhookconfigurations",
     R.AnnotationIgnored: f"{_K}annotate gisvc NAME --overwrite {PAUSED_ANNOTATION}=true",
     R.ReplicasIgnored: EDIT, R.MemoryUnreadable: f"{_K}get controllerrevisions -l {OWNER_LABEL}=NAME",
     R.ObjectSkipped: f"{_K}get all,configmaps,controllerrevisions -l {OWNER_LABEL}=NAME",

@@ -68,6 +68,24 @@ async def test_a_server_that_changes_our_fields_does_not_make_a_loop(world: Worl
     assert world.cluster.writes == []
 
 
+async def test_fields_that_admission_changes_are_named_by_one_event(world: World) -> None:
+    def policies(stored: dict[str, Any]) -> None:
+        if stored["kind"] == "Deployment":
+            stored["spec"]["template"]["spec"]["containers"][0]["image"] = "mirror.example/runtime:1"
+        if stored["kind"] == "Service":
+            stored["metadata"]["labels"]["team"] = "one"
+            del stored["metadata"]["labels"]["app.kubernetes.io/name"]
+
+    world.cluster.normalise = policies
+    await world.reconcile()
+    (told,) = world.told("ChangedAtAdmission")
+    assert "Deployment demo: spec.template.spec.containers[engine].image" in told
+    assert "Service demo: metadata.labels.app.kubernetes.io/name" in told
+    assert "kubectl get mutatingwebhookconfigurations" in told
+    await world.reconcile()
+    assert len(world.told("ChangedAtAdmission")) == 1
+
+
 async def test_a_refused_child_is_told_with_the_servers_words_and_tried_again(world: World) -> None:
     def refuse(method: str, resource: Resource) -> None:
         if resource is Resource.Deployment:

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphpod_operator.cache.child import Child, ControllerRef
+from graphpod_operator.cache.key import Key
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
@@ -302,3 +303,23 @@ def test_a_child_of_somebody_else_stops_every_write(controller: ControllerRef | 
     assert isinstance(refused, Refused)
     assert refused.reason is reason
     assert "Service ns/demo" in refused.what
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, Reason.OwnerMissing),
+        ({"applied": ""}, Reason.NameCollision),
+        ({"key": Key("ns", "other")}, Reason.NameCollision),
+    ],
+    ids=["applied for it", "never applied", "of another service"],
+)
+def test_an_object_that_was_applied_for_the_service_and_has_no_owner_has_lost_it(
+    change: dict[str, Any], reason: Reason
+) -> None:
+    desired, found = planned(), Service.of(inference_service())
+    (wanted,) = [child for child in desired.children if child.resource is Resource.Service]
+    live = dataclasses.replace(as_live(wanted, controller=None, key=found.key), **change)
+    refused = writes(found, desired, look_at(live))
+    assert isinstance(refused, Refused)
+    assert refused.reason is reason

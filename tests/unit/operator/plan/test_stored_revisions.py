@@ -150,7 +150,7 @@ async def test_a_service_made_anew_takes_its_kept_children_one_by_one_in_whateve
     newer.cluster.writes.clear()
     for place, _ in sorted(kept, key=lambda one: one[0][0] is not Resource.Deployment):
         await newer.settle()
-        assert newer.condition("Accepted") == ("False", "NameCollision")
+        assert newer.condition("Accepted") == ("False", "OwnerMissing")
         given = newer.cluster.objects[place]
         given["metadata"]["ownerReferences"] = [{**owner, "uid": "anew"} for owner in owners[place]]
         newer.cluster.put(place[0], given)
