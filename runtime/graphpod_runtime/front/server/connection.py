@@ -156,6 +156,7 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_AHEAD:
             message = f"More than {MAX_AHEAD} requests were sent ahead; wait for answers, or open connections."
             self._stop(_Refused(400, message, "invalid_http"))
+        self._refuse_ambiguous()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -205,6 +206,15 @@ class Connection(HttpToolsProtocol):
         self._header += size
         if self._header > HEADER_BYTES:
             self._stop(_header_too_large())
+
+    def _refuse_ambiguous(self) -> None:
+        """A request of which a proxy in front of this server may have made something else (RFC 9112, 3.2 and 6.1)."""
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts != 1 and (hosts or self.parser.get_http_version() == "1.1"):
+            self._stop(_Refused(400, f"The request's header has {hosts} fields host; send one.", "invalid_http"))
+        if any(name == b"transfer-encoding" and value.strip().lower() != b"chunked" for name, value in self.headers):
+            message = "The request's body is encoded for its transfer; send transfer-encoding chunked or a length."
+            self._stop(_Refused(400, message, "invalid_http"))
 
     def _stop(self, refused: _Refused) -> None:
         """Ends the parser, which answers with `send_400_response`."""

@@ -77,6 +77,13 @@ def told(answer: bytes) -> tuple[int, str]:
         (CHUNKED + b"0\r\nx: " + b"a" * 60_000, 431, "header is too large"),
         (b"\r\n" * HEADER_BYTES, 431, "header is too large"),
         (POST + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400, "not HTTP/1.1"),
+        (
+            POST + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            400,
+            "send transfer-encoding chunked or a length",
+        ),
+        (b"GET /v1/models HTTP/1.1\r\n\r\n", 400, "has 0 fields host"),
+        (b"GET /v1/models HTTP/1.1\r\nhost: x\r\nHost: y\r\n\r\n", 400, "has 2 fields host"),
         (b"CONNECT x:80 HTTP/1.1\r\nhost: x\r\n\r\n", 400, "no proxy"),
         (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" * (2 + MAX_AHEAD), 400, "More than 16 requests were sent ahead"),
         (
