@@ -35,7 +35,7 @@ from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.limits import MOST_CONTEXT, MOST_PAGE, MOST_SIZES
 from graphpod_policy.model.shown import shown
 from graphpod_policy.plan import PhasePlan, Plan
-from graphpod_policy.resolution.resolve import resolve
+from graphpod_policy.resolution.resolve import cut_by_budget, resolve
 
 
 class ConfigError(ValueError):
@@ -73,13 +73,16 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class GraphConfig:
-    """The graph policy the engine starts from."""
+    """The graph policy the engine starts from. `prefill_cut`: as in GraphRequest."""
+
+    SPARSE: ClassVar[tuple[str, ...]] = ("prefill_cut",)
 
     prefill: PhasePlan
     decode: PhasePlan
     compile: CompileMode = CompileMode.Nothing
     on_unsupported: OnUnsupported = OnUnsupported.Degrade
     on_capture_failure: OnCaptureFailure = OnCaptureFailure.Degrade
+    prefill_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +232,7 @@ class EngineConfig:
                 compile=plan.compile,
                 on_unsupported=request.on_unsupported,
                 on_capture_failure=request.on_capture_failure,
+                prefill_cut=request.prefill_cut or cut_by_budget(plan),
             ),
             kv_cache_bytes=kv_cache_bytes,
             threads=threads,
@@ -274,6 +278,7 @@ class EngineConfig:
             compile=self.graph.compile,
             on_unsupported=OnUnsupported.Degrade,
             on_capture_failure=self.graph.on_capture_failure,
+            prefill_cut=self.graph.prefill_cut,
         )
 
     def resolved(self) -> Plan:

@@ -99,7 +99,8 @@ class Features:
 @dataclass(frozen=True, slots=True)
 class GraphRequest:
     """What the user wrote under `spec.graph`. Sizes None: the default ladder. `budget_bytes` and `budget_seconds` are
-    what the captures of both phases may take together; None: what the ladders take.
+    what the captures of both phases may take together; None: what the ladders take. `prefill_cut`: `prefill_sizes` are
+    not the user's, but what a budget left of the default ladder.
     """
 
     prefill: Policy = Policy.Auto
@@ -111,6 +112,7 @@ class GraphRequest:
     budget_seconds: int | None = None
     on_unsupported: OnUnsupported = OnUnsupported.Degrade
     on_capture_failure: OnCaptureFailure = OnCaptureFailure.Degrade
+    prefill_cut: bool = False
 
     def policy(self, phase: Phase) -> Policy:
         """The policy asked for `phase`."""

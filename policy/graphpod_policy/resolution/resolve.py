@@ -14,10 +14,18 @@ from graphpod_policy.features import Features, GraphRequest
 from graphpod_policy.ladder.ladder import Ladder
 from graphpod_policy.plan import Decision, PhasePlan, Plan
 from graphpod_policy.resolution.search import Search
-from graphpod_policy.resolution.sizing import Allowance, asked_ladder, budget_cut, device_cut, pass_cut, prefill_chunk
+from graphpod_policy.resolution.sizing import (
+    Allowance,
+    asked_ladder,
+    budget_cut,
+    default_chunk,
+    device_cut,
+    pass_cut,
+    prefill_chunk,
+)
 from graphpod_policy.rules import BY_NAME, GATES, Case, speaking
 
-RESOLVER_REVISION = "2026-11-27.2"
+RESOLVER_REVISION = "2026-11-27.3"
 """Changes whenever the table or the search may give another plan for the same input."""
 
 AUTO_ORDER: dict[Phase, tuple[Policy, ...]] = {
@@ -109,7 +117,7 @@ def refine(plan: Plan, facts: Facts) -> Plan:
         case = search.case(phase, policy)
         sizes: Ladder = ()
         if policy is not Policy.Disabled:
-            sizes, changes = device_cut(current.sizes, case, plan.prefill_chunk)
+            sizes, changes = device_cut(current.sizes, case, plan.prefill_chunk, is_own=_chunk_is_own(plan))
             search.resize(case, changes)
             sizes, changes = pass_cut(sizes, case)
             search.resize(case, changes)
@@ -131,8 +139,24 @@ def chunk_there(plan: Plan, facts: Facts) -> int:
     if sizes[-1:] != (plan.prefill_chunk,):
         return plan.prefill_chunk
     case = Case(plan.features, facts, Phase.Prefill, plan.phases[Phase.Prefill].planned)
-    kept, _ = device_cut(sizes, case, plan.prefill_chunk)
+    kept, _ = device_cut(sizes, case, plan.prefill_chunk, is_own=_chunk_is_own(plan))
     return kept[-1] if kept else plan.prefill_chunk
+
+
+def cut_by_budget(plan: Plan) -> bool:
+    """Whether a GPU's chunk is what a budget left of the default one. engine.json has a chunk in any case, so it says
+    this, too.
+    """
+    if plan.features.device is Device.Cpu or _chunk_is_own(plan):
+        return False
+    return plan.prefill_chunk != default_chunk(plan.features)
+
+
+def _chunk_is_own(plan: Plan) -> bool:
+    """Whether the chunk is the user's: as a number, or as the largest size of a ladder."""
+    if plan.request.prefill_cut or plan.prefill_chunk == default_chunk(plan.features):
+        return False
+    return plan.features.prefill_chunk is not None or plan.request.prefill_sizes is not None
 
 
 def weaken(plan: Plan, phase: Phase, rule: str, because: str) -> Plan:

@@ -85,10 +85,10 @@ def pass_cut(sizes: Ladder, case: Case) -> tuple[Ladder, Changes]:
     return _clamped(sizes, case.phase, _longest_pass(features, facts))
 
 
-def device_cut(sizes: Ladder, case: Case, chunk: int) -> tuple[Ladder, Changes]:
-    """A default ladder without the sizes that this device's row of the memory table does not have, nor those that no
-    prompt fills: larger passes compute no faster, and a start captures and checks them. A ladder of the user's own is
-    left alone.
+def device_cut(sizes: Ladder, case: Case, chunk: int, *, is_own: bool) -> tuple[Ladder, Changes]:
+    """A default ladder without the sizes that this device's row of the memory table does not have, nor, unless the
+    chunk `is_own`, the user's, those that no prompt fills: larger passes compute no faster, and a start captures and
+    checks them. A ladder of the user's own is left alone.
     """
     phase, features, facts = case.phase, case.features, case.facts
     default, _ = asked_ladder(case, None, chunk)
@@ -98,8 +98,7 @@ def device_cut(sizes: Ladder, case: Case, chunk: int) -> tuple[Ladder, Changes]:
     if phase is Phase.Prefill:
         latent = facts.model is not None and facts.model.latent_attention
         most = min(row.prefill, LATENT_ATTENTION_MAX) if latent else row.prefill
-        if chunk == default_chunk(features):
-            # engine.json says the chunk in any case: another one is the user's own.
+        if not is_own:
             prompt = max(limits.context(features, facts), PROMPT_LEAST)
             most = min(most, next((size for size in sizes if size >= prompt), most))
     elif features.max_batch is None:

@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,7 +37,7 @@ from graphpod_policy.ladder.ladder import (
 )
 from graphpod_policy.limits import MOST_SIZES
 from graphpod_policy.resolution.resolve import chunk_there
-from graphpod_policy.resolution.sizing import Allowance, budget_cut
+from graphpod_policy.resolution.sizing import Allowance, budget_cut, default_chunk
 from graphpod_policy.rules import Case
 from tests.unit.policy.services import CUDA, DECODE, GIB, LLAMA, PREFILL
 
@@ -266,6 +267,23 @@ def test_a_default_prefill_ladder_ends_where_one_pass_reads_the_longest_prompt(c
     assert chunk_there(again, facts) == last
     own = replace(short, prefill_chunk=8192)
     assert refine(resolve(own, GraphRequest()), facts).phases[PREFILL].sizes[-1] == 8192
+
+
+@pytest.mark.parametrize("budget", [{"budget_bytes": GIB}, {"budget_seconds": 7, "compile": CompileMode.Nothing}])
+def test_so_does_one_that_a_budget_has_cut(budget: dict[str, Any]) -> None:
+    short, facts = replace(CUDA, max_model_len=512, max_batch=64), Facts(gpu_memory_bytes=80 * GIB)
+    request = GraphRequest(**budget)
+    plan = resolve(short, request)
+    assert 2048 < plan.prefill_chunk < default_chunk(short)
+    engine = EngineConfig.of(short, request, plan, model=ModelConfig("m", "/m"), dtype="bfloat16")
+    again = EngineConfig.parse(engine.canonical()).resolved()
+    for one in (plan, again):
+        assert refine(one, facts).phases[PREFILL].sizes[-1] == chunk_there(one, facts) == 2048
+    own = replace(short, prefill_chunk=plan.prefill_chunk)
+    engine = EngineConfig.of(own, request, resolve(own, request), model=ModelConfig("m", "/m"), dtype="bfloat16")
+    for one in (resolve(own, request), engine.resolved()):
+        assert refine(one, facts).phases[PREFILL].sizes[-1] == chunk_there(one, facts) == plan.prefill_chunk
+    assert b"prefillCut" not in engine.canonical()
 
 
 def test_a_cpu_has_no_row_in_the_memory_table() -> None:
