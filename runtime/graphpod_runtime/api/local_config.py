@@ -1,6 +1,7 @@
 """`serve --model DIR`: an engine configuration for a folder on this machine, resolved as the operator would."""
 
 import argparse
+import contextlib
 import re
 import sys
 from collections.abc import Callable
@@ -226,10 +227,15 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
     )
 
 
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):  # a full disk, as logging takes one, too
+        print(f"graphpod-engine: {line}", file=sys.stderr)
+
+
 def local_config(
     options: LocalOptions,
     find_gpus: Callable[[], Gpus] = usable_gpus,
-    say: Callable[[str], None] = lambda line: print(f"graphpod-engine: {line}", file=sys.stderr),
+    say: Callable[[str], None] = _say,
     *,
     serving: ServingConfig | None = None,
 ) -> EngineConfig:

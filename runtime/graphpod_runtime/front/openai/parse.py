@@ -102,7 +102,7 @@ def valid(value: object, model: type[Body]) -> Body:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise _first_wrong(error.errors(include_url=False, include_context=False, include_input=False)) from None
+        raise _first_wrong(error.errors(include_url=False, include_context=False)) from None
 
 
 def not_an_object() -> ApiError:
@@ -162,10 +162,13 @@ def _code(kind: str) -> Code:
     return "invalid_type" if kind.endswith(("_type", "_from_float")) else "invalid_value"
 
 
-def _distance(entry: Any) -> tuple[int, list[int], bool]:
-    """How deep a check got, and at which items of its lists; what has the right type got further than what has not."""
-    loc = entry["loc"]
-    return len(loc), [part for part in loc if isinstance(part, int)], not entry["type"].endswith("_type")
+def _distance(entry: Any) -> tuple[int, list[int], bool, bool]:
+    """How deep a check got, and at which items of its lists; what has the right type got further than what has not, and
+    a number that is no integer further than one that is no text.
+    """
+    loc, kind = entry["loc"], entry["type"]
+    is_number = isinstance(entry["input"], float) and kind == "int_type"
+    return len(loc), [part for part in loc if isinstance(part, int)], not kind.endswith("_type"), is_number
 
 
 BRANCHES = ("list[", "constrained-", "function-", "dict[", "literal[", "NamedTool", "AllowedChoice", "@")

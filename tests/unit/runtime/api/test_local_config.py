@@ -1,7 +1,10 @@
 """`serve --model` and `generate`: which device and element type a folder on this machine gets."""
 
 import ctypes
+import errno
+import io
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +103,15 @@ def test_a_machine_without_one_computes_on_its_cpu_in_32_bits(model: Path, capsy
     assert (config.features.device, config.features.gpus) == (Device.Cpu, 0)
     assert settled(config, None, NOWHERE)[0].dtype == "float32"
     assert capsys.readouterr().err == "graphpod-engine: device auto: cpu (this machine has no NVIDIA driver)\n"
+
+
+def test_a_full_disk_behind_standard_error_ends_no_start(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, text)
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    assert local_config(LocalOptions(model), lambda: NO_GPU).features.device is Device.Cpu
 
 
 def test_what_is_written_is_taken_and_no_gpu_is_looked_for(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -163,6 +163,7 @@ def called(arguments: str) -> dict[str, Any]:
         (TEXT, {"model": "echo", "prompt": [1, -1]}, 400, "prompt", "token id -1 at position 1"),
         (TEXT, {"model": "echo", "prompt": [[1], [999]]}, 400, "prompt", "token id 999"),
         (TEXT, {"model": "echo", "prompt": [1, None]}, 400, "prompt[1]", "valid integer"),
+        (TEXT, {"model": "echo", "prompt": [1.0, 2]}, 400, "prompt[0]", "valid integer"),
         (TEXT, {"model": "echo", "prompt": [True]}, 400, "prompt[0]", "valid"),
         (TEXT, {"model": "echo", "prompt": "a\ud800"}, 400, "prompt", "half a surrogate pair (\\ud800) at character 1"),
         (TEXT, {"model": "echo", "prompt": ["a"] * 9}, 400, "prompt", "9 prompts; this service takes 8 at a time"),
