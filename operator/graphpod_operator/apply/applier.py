@@ -144,8 +144,10 @@ class Applier:
                     done.again = min(pause, done.again or pause)
                     continue
             with _apart(write, done.held_up):
-                altered |= await self._carry_out(write, drift, memory)
+                changed = await self._carry_out(write, drift, memory)
+                altered |= changed
                 done.writes.append(write)
+                drift = drift and not changed
             if drift and isinstance(write, Update) and _rolls_out(write):
                 await self.events.warn(
                     found, Reason.PutBack, f"the {write.wanted.resource.kind} was changed and is put back"
@@ -256,7 +258,7 @@ class Applier:
             extra = {**_log_fields(wanted), "fields": fields}
             log.warning("the API server changed fields we applied; taking its form", extra=extra)
             memory.normalised[_place(wanted)] = wanted.owned, stored.owned
-        if drift:
+        if drift and not altered:  # the same as before else: a new operator does not know what admission does
             self.meters.count("graphpod_operator_drift_corrections_total", kind=wanted.resource.kind)
             log.info("child put back", extra=_log_fields(wanted))
         else:

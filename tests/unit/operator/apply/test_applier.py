@@ -85,6 +85,13 @@ async def test_fields_that_admission_changes_are_named_by_one_event(world: World
     await world.reconcile()
     assert len(world.told("ChangedAtAdmission")) == 1
 
+    world.cluster.writes.clear()
+    world.reconciler = world.make_reconciler()
+    await world.reconcile()
+    assert "Deployment" in world.kinds()
+    assert world.told("PutBack") == []
+    assert b'graphpod_operator_drift_corrections_total{kind="Deployment"} 0.0' in world.meters.text()
+
 
 async def test_a_refused_child_is_told_with_the_servers_words_and_tried_again(world: World) -> None:
     def refuse(method: str, resource: Resource) -> None:
