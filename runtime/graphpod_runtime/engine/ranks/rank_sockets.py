@@ -130,13 +130,18 @@ class FirstEnds:
         return socket
 
     def send(self, order: Order) -> None:
-        """To all other ranks. BlockingIOError or zmq.Again where one of them has not come yet."""
-        frame = encode(order)
+        """To all other ranks that have come; after that, BlockingIOError or zmq.Again where one has not."""
+        frame, missing = encode(order), None
         for line in self._lines:
-            if isinstance(line, OrdersOut):
-                line.send(frame)
-            else:
-                line.send(frame, zmq.NOBLOCK)
+            try:
+                if isinstance(line, OrdersOut):
+                    line.send(frame)
+                else:
+                    line.send(frame, zmq.NOBLOCK)
+            except (BlockingIOError, zmq.Again) as error:
+                missing = missing or error
+        if missing is not None:
+            raise missing
 
     def notices(self, seconds: float) -> list[Notice]:
         """What has come, MOST_NOTICES at a time, lest one that sends without an end is all that is heard; waits up to

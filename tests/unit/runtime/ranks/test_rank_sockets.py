@@ -52,6 +52,17 @@ def test_a_rank_that_has_not_come_gets_nothing_and_the_first_one_hears_so(tmp_pa
     ends.close()
 
 
+def test_ranks_behind_one_that_has_not_come_get_their_orders(tmp_path: Path) -> None:
+    """Those that have come leave with the first one, instead of being killed later."""
+    ends = FirstEnds(Meeting(tmp_path), 4)
+    own = [Orders(Meeting(tmp_path), rank) for rank in (1, 3)]
+    for order in (Rouse(), Leave()):
+        with pytest.raises(BlockingIOError):
+            ends.send(order)
+    assert [[one.next() for _ in range(2)] for one in own] == [[Rouse(), Leave()]] * 2
+    ends.close()
+
+
 def test_the_first_rank_does_not_wait_for_one_that_reads_nothing_and_all_of_it_arrives_though_it_sends_no_more(
     tmp_path: Path,
 ) -> None:
