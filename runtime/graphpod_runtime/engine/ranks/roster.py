@@ -1,18 +1,25 @@
 """The machines of an engine, as the leader's sees them: each joins over a TCP connection, which lasts as long as both.
 
-A worker says who it is and what configuration it has, and where the machines share a key, each proves that it has it.
+A worker says who it is, what configuration and what software it has, and where the machines share a key, each proves
+that it has it.
 The leader lets the worker in or says why not. Then the worker reports
 how each of its ranks ends. The end of the connection is the end of the other machine's part.
 """
 
+import hashlib
+import platform
 import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import msgspec
 
+import graphpod_policy
 from graphpod_runtime.base.group_key import GROUP_KEY, nonce, proof, proves
 from graphpod_runtime.base.leader import Leader
 from graphpod_runtime.engine.ranks.callers import Callers
@@ -21,6 +28,7 @@ from graphpod_runtime.wire.messages import UNREADABLE
 
 LINE_BYTES = 4096
 SAME = f"set {GROUP_KEY} to the same value on all machines"
+SAME_IMAGE = "start all machines from the same image"
 HELLO_SECONDS = 10.0
 FIRST_SECONDS = 1.0
 """Until the first byte of a worker's, which answers a greeting at once; one that is slower comes again."""
@@ -30,6 +38,22 @@ REFUSED_SECONDS = 0.1
 """Between two tries to take a connection where the process has no place for it."""
 KEEPALIVE_SECONDS, KEEPALIVE_PROBES = 4, 3
 """A machine that answers nothing has gone after about KEEPALIVE_SECONDS × (1 + KEEPALIVE_PROBES)."""
+
+
+@cache
+def software() -> str:
+    """What ranks must have in common besides their configuration: with other sources of ours they would vote at other
+    places, and with another torch they may not understand each other, or compute other bits. It imports no torch."""
+    sources = hashlib.sha256()
+    for package in (Path(graphpod_policy.__file__).parent, Path(__file__).parents[2]):
+        for path in sorted(package.rglob("*.py")):
+            sources.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        torch = "of unknown version"
+    own = f"graphpod {graphpod_policy.__version__} build {sources.hexdigest()[:10]}"
+    return f"{own}, torch {torch}, Python {platform.python_version()}, {platform.machine()}"
 
 
 class Greeting(msgspec.Struct, frozen=True):
@@ -45,12 +69,15 @@ class Hello(msgspec.Struct, frozen=True):
     config_hash: str
     nonce: str = ""
     proof: str = ""
+    software: str = ""
 
     @classmethod
     def of(cls, node: int, config_hash: str, greeting: Greeting, key: str) -> "Hello":
         """With the proof of a worker that has the key."""
         own = nonce()
-        return cls(node, config_hash, own, proof(key, "worker", greeting.nonce, own, str(node), config_hash))
+        return cls(
+            node, config_hash, own, proof(key, "worker", greeting.nonce, own, str(node), config_hash), software()
+        )
 
     def is_proved(self, greeting: Greeting, key: str) -> bool:
         """Whether it comes from who has the key."""
@@ -262,6 +289,9 @@ class Roster:
     def _refused(self, hello: Hello) -> str:
         if not 0 < hello.node < self.nodes:
             return f"there is no machine {hello.node}: the leader's is 0, and the others are 1 to {self.nodes - 1}"
+        if hello.software != software():
+            theirs = hello.software or "of an earlier version"
+            return f"machine {hello.node} has other software ({theirs}) than the leader's ({software()}): {SAME_IMAGE}"
         if hello.config_hash != self._hash:
             return (
                 f"machine {hello.node} has another configuration ({hello.config_hash[:10]}) than the leader's "

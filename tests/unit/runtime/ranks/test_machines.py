@@ -1,8 +1,11 @@
 """Ranks of several machines: who is let in, what ends all of them, and that they write what one rank writes."""
 
 import json
+import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -29,7 +32,7 @@ from graphpod_runtime.engine.ranks.meeting import Meeting, ports_of, ranks_of
 from graphpod_runtime.engine.ranks.messages import Copied, LastWords, Leave, encode
 from graphpod_runtime.engine.ranks.others import Others
 from graphpod_runtime.engine.ranks.rank_sockets import MOST_NOTICES, FirstEnds, Orders, Voice
-from graphpod_runtime.engine.ranks.roster import LINE_BYTES, Ended, Greeting, Hello, Line, Roster, Welcome
+from graphpod_runtime.engine.ranks.roster import LINE_BYTES, Ended, Greeting, Hello, Line, Roster, Welcome, software
 from graphpod_runtime.engine.ranks.start import runner_of
 from graphpod_runtime.engine.ranks.worker import joined, work
 from graphpod_runtime.wire.messages import Fatal
@@ -134,6 +137,26 @@ def test_a_machine_is_let_in_once_and_with_the_same_configuration(roster: Roster
         roster.wait(lambda missing: None, 0.01)
         with pytest.raises(StartFailure, match="machine 1 has joined already"):
             joined(two_machines, roster.leader, 1, patience=0)
+
+
+def test_a_machine_of_another_image_is_not_let_in_and_both_are_named(
+    roster: Roster, two_machines: EngineConfig
+) -> None:
+    """Not by its configuration, which another version may write otherwise."""
+    own, mark = software(), config_hash(two_machines.canonical())
+    assert re.fullmatch(r"graphpod [\w.]+ build \w{10}, torch 2[\w.+]+, Python 3[\w.]+, \w+", own)
+    other = Hello(1, "another hash", software=own.replace("torch 2", "torch 1"))
+    both = f"machine 1 has other software ({other.software}) than the leader's ({own})"
+    assert roster._refused(other) == f"{both}: start all machines from the same image"
+    assert "(of an earlier version)" in roster._refused(Hello(1, mark))
+    assert roster._refused(Hello(1, mark, software=own)) == ""
+
+
+def test_software_is_named_without_torch() -> None:
+    """A worker waits for its leader with little memory."""
+    code = "import sys; from graphpod_runtime.engine.ranks.roster import software; software(); "
+    code += "sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_machine_that_leaves_before_all_have_come_may_come_again(two: Path, eventually: Eventually) -> None:
