@@ -64,7 +64,13 @@ def run(options: ServeOptions, http: socket.socket, admin: socket.socket) -> int
         return report(Ending(ExitCode.SettingInvalid, str(error)), options.termination_log)
     # Not closed: that would wait for the threads of requests, of which one may take minutes.
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    return report(runner.run(Front(options, status, key, certificate).run(http, admin)), options.termination_log)
+    try:
+        front = Front(options, status, key, certificate)
+    except OSError as error:
+        what = f"no sockets in {error.filename or 'a temporary folder'}: {error.strerror}"
+        step = "set TMPDIR to a folder that can be written, with a path of at most 70 characters"
+        return report(Ending(ExitCode.SettingInvalid, f"{what}; {step}"), options.termination_log)
+    return report(runner.run(front.run(http, admin)), options.termination_log)
 
 
 CAPTURES = {State.Capturing: ExitCode.CaptureFailed, State.SelfChecking: ExitCode.SelfCheckFailed}

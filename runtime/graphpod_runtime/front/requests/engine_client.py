@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
+import os
 import signal
 import sys
 import tempfile
@@ -31,6 +33,9 @@ from graphpod_runtime.wire.socket import BEAT, WIRE, FrontEnd
 
 log = logging.getLogger("graphpod.front")
 
+SOCKET_PATH_BYTES = 107
+LONGEST_NAME = "rank-1000000"
+"""Of a socket in an engine's folder, where its ranks meet, too."""
 ENGINE_COMMAND = (sys.executable, "-m", "graphpod_runtime.engine.process")
 
 
@@ -45,7 +50,7 @@ class EngineClient(OpenRequests):
         awake: float = 0.0,
     ) -> None:
         """`ranks`: of its engine, whose first one it is; `awake`: seconds that the engine's loop looks for requests
-        before it sleeps, 0 where it sleeps at once."""
+        before it sleeps, 0 where it sleeps at once. OSError where no socket can be in a temporary folder."""
         super().__init__()
         self._ranks, self._awake = ranks, awake
         self._on_event = on_event
@@ -56,6 +61,8 @@ class EngineClient(OpenRequests):
         self._process: asyncio.subprocess.Process | None = None
         self._frames: FrameReceiver | None = None
         folder = Path(self._folder.name)
+        if len(os.fsencode(folder / LONGEST_NAME)) > SOCKET_PATH_BYTES:
+            raise OSError(errno.ENAMETOOLONG, "the path is too long for sockets", str(folder))
         self._wire, self._beat = FrontEnd(folder, WIRE), FrontEnd(folder, BEAT)
 
     @property
@@ -87,6 +94,7 @@ class EngineClient(OpenRequests):
             beats.close()
             self.kill()
             code = await self._process.wait()
+            self._kill_ranks()
         ending = self._ending(code, unread)
         self.fail_all(ending.line)
         return ending
@@ -111,6 +119,12 @@ class EngineClient(OpenRequests):
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(how)
+
+    def _kill_ranks(self) -> None:
+        """Ends what the engine has left behind: other ranks go with it, but one that is stopped runs nothing, and keeps
+        its GPU's memory."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Gives up sockets and folder."""

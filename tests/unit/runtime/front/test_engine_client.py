@@ -3,20 +3,24 @@
 import asyncio
 import re
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from graphpod_policy import ExitCode
-from graphpod_runtime.front.app import in_capture
+from graphpod_runtime.front.app import in_capture, run
+from graphpod_runtime.front.options import ServeOptions
 from graphpod_runtime.front.requests.engine_client import EngineClient
 from graphpod_runtime.front.requests.engine_stream import Arrived
 from graphpod_runtime.front.requests.termination import Ending
 from graphpod_runtime.front.status import Status
 from graphpod_runtime.wire.messages import Arriving, Command, Finished, FinishReason, Submit
 from graphpod_runtime.wire.report import State
+from tests.eventually import Eventually
 
 from .conftest import engine_json
 
@@ -187,6 +191,37 @@ def test_an_engine_that_ends_without_a_word_is_the_first_of_its_ranks(tmp_path: 
     assert re.fullmatch(
         r"rank 0 of 2, the engine process \d+, ended by signal SIGKILL without a word; .*", first.message
     )
+
+
+def test_a_temporary_folder_with_a_path_too_long_for_sockets_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the sockets of ranks, whose names are longer than the front's own."""
+    (folder := tmp_path / ("x" * (80 - len(str(tmp_path))))).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    log, config = tmp_path / "termination", engine_json(tmp_path, tmp_path)
+    assert run(ServeOptions(config, termination_log=log), cast(Any, None), cast(Any, None)) == ExitCode.SettingInvalid
+    assert re.fullmatch(
+        rf"SettingInvalid: no sockets in {folder}/graphpod-\w+: the path is too long for sockets; set TMPDIR .*",
+        log.read_text(),
+    )
+    assert list(folder.iterdir()) == []
+
+
+def test_a_stopped_rank_goes_with_the_first_one(tmp_path: Path, eventually: Eventually) -> None:
+    """It does not run, so it cannot leave by itself."""
+    pid = tmp_path / "pid"
+    code = f"""
+import os, pathlib, signal, subprocess, sys
+rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+os.kill(rank.pid, signal.SIGSTOP)
+pathlib.Path({str(pid)!r}).write_text(str(rank.pid))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert ended(code, 2, tmp_path).code is ExitCode.RankDied
+    state = Path("/proc", pid.read_text(), "stat")
+    # without a first process that reaps it, it stays as a zombie
+    eventually(lambda: not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
 def test_a_crash_of_another_rank_in_a_capture_counts_as_one_of_the_capture(tmp_path: Path) -> None:
