@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,11 +58,11 @@ def run(config: EngineConfig, meeting: Meeting, rank: int, make_ready: MakeReady
     threading.Thread(target=_beat, args=(meeting, rank, pulse), name="heart", daemon=True).start()
     try:
         # The first rank finds it connected when both are Ready.
-        orders = Orders(meeting, rank, awake_seconds(config.features))
-        obey = make_ready(config, meeting, rank, pulse)
-        pulse.beat("Ready")
-        while obey(orders.next()):
+        with closing(Orders(meeting, rank, awake_seconds(config.features))) as orders:
+            obey = make_ready(config, meeting, rank, pulse)
             pulse.beat("Ready")
+            while obey(orders.next()):
+                pulse.beat("Ready")
     except StartFailure as failure:
         fatal = Fatal(failure.reason, failure.message, failure.code)
         return _ends(meeting, LastWords(rank, fatal, witness=isinstance(failure, RankFailed)))

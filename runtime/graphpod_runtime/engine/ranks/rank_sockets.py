@@ -107,6 +107,9 @@ class OrdersIn:
         self._until = None
         return frames[0]
 
+    def close(self) -> None:
+        self._line.close()
+
 
 class FirstEnds:
     """The first rank's ends. `send` belongs to one thread, `notices` to another."""
@@ -179,6 +182,13 @@ class Orders:
         """Waits for it; Leave where the first rank has gone."""
         frame = self._socket.recv() if self._line is None else self._line.next()
         return Leave() if frame is None else decode_order(frame)
+
+    def close(self) -> None:
+        """A context that the collector finds together with its socket waits for ever for that to close."""
+        if self._line is not None:
+            self._line.close()
+        else:
+            self._context.destroy(linger=0)
 
 
 class Voice:

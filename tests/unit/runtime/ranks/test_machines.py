@@ -451,6 +451,7 @@ def test_a_stranger_without_the_key_forges_no_notice_and_gets_no_order(
         assert eventually_in_trouble(others).message == "rank 1 (stage 1 of 2): its own"
         assert not listener.poll(0)
     voice.close()
+    own.close()
     others.abandon()
     worker.thread.join(10)
     others.close()
