@@ -178,6 +178,29 @@ def test_ranks_that_have_agreed_within_do_not_vote_again_wherever_one_of_them_fa
     assert [rank.votes for rank in ranks] == [1, 1]
 
 
+def test_a_rank_without_a_trace_is_heard_by_one_that_counts_its_pieces(tmp_path: Path) -> None:
+    """Its vote must not pass for a number of pieces: the ranks would wait for each other at different places."""
+    meeting, raised, counted = Meeting(), dict[int, str](), list[int]()
+    ranks = [Thread(rank, meeting) for rank in range(2)]
+
+    def one(rank: int) -> None:
+        own = ranks[rank]
+        cache = CompileCache(tmp_path, torch.device("cpu"), alike=own.agreed, most=own.most)
+        try:
+            with own.agreed():
+                if rank == 1:
+                    raise CaptureFailed("no trace")
+                with cache.as_many("piece", 3):
+                    counted.append(rank)
+        except CaptureFailed as error:
+            raised[rank] = str(error)
+
+    in_threads(one)
+    assert raised == {0: "rank 1: no trace", 1: "rank 1: no trace"}
+    assert counted == []
+    assert [rank.votes for rank in ranks] == [1, 1]
+
+
 def test_ranks_that_work_alike_exchange_nothing_on_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(distributed, "all_reduce", lambda tensor, **more: asked.append(tensor.device.type))
