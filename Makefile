@@ -112,7 +112,8 @@ search: venv ## values by chance, ten times as many as `make test` tries, which 
 support-matrix: venv ## families by graph policy and number format, each cell from a run; table in docs/reference
 	@$(RUN) -m truth.support $(SUPPORT)
 
-# Goes on where it was ended. A part, or all again: make families FAMILIES='--only phi3 gpt2', FAMILIES=--again
+# Goes on where it was ended. A part, or all again: make families FAMILIES='--only phi3 gpt2', FAMILIES=--again. Other
+# configurations, by chance: FAMILIES='--drawn 0 200'
 families: venv ## every causal model type of transformers through the engine, equal to transformers; table in docs/reference
 	@$(RUN) -m truth.families $(FAMILIES)
 

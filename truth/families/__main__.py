@@ -1,8 +1,9 @@
 """`make families`: each causal model type of transformers through the engine, and variants of their configurations;
 results, the engine's table, the page.
 
-    python -m truth.families [--only TYPE ...] [--device cuda] [--again] [--page]
+    python -m truth.families [--only TYPE ...] [--device cuda] [--again] [--page] [--drawn FIRST END]
 
+`--drawn` runs other configurations, those of the numbers from FIRST up to END (`drawn.py`), and records nothing.
 A type that has a result is not run again, so a run that was ended goes on; `--again` runs all. A process that says
 nothing for three minutes is ended, and the next type runs in another.
 """
@@ -36,11 +37,16 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--again", action="store_true", help="also types that have a result")
     parser.add_argument("--page", action="store_true", help="only write the engine's table and the page")
+    parser.add_argument(
+        "--drawn", nargs=2, type=int, metavar=("FIRST", "END"), help="configurations by chance, from these numbers"
+    )
     parser.add_argument("--run", nargs="+", metavar="TYPE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     results = RESULTS / f"families-{options.device}.json"
     if options.run:
         return _run(options.run, options.device)
+    if options.drawn:
+        return _drawn(range(*options.drawn), options.device)
     if not options.page:
         _all(options, results)
     write_table()
@@ -103,18 +109,44 @@ def _in_a_process(names: list[str], device: str) -> Iterator[dict[str, object]]:
 _NOTHING = {"row": {}, "prefill": "", "decode": "", "refused": "", "recurrent": False}
 
 
-def _run(names: list[str], device: str) -> int:
-    """The trials of `names`, a line of JSON for each."""
+def _drawn(numbers: range, device: str) -> int:
+    """Configurations of `numbers`, a line each. 1 unless each is equal, or refused by transformers itself."""
+    from graphpod_policy import Device
+    from truth.families.drawn import drawn, respelt
+    from truth.families.trial import tried
+
+    _quiet()
+    outcomes: Counter[str] = Counter()
+    for number in numbers:
+        model_type, changes = drawn(number)
+        with tempfile.TemporaryDirectory() as parent:
+            folder = Path(parent) / model_type
+            folder.mkdir()
+            trial = tried(model_type, folder, Device(device), respelt(number), **changes)
+        outcomes[trial.refused or trial.outcome] += 1
+        said = trial.because or f"{trial.path}, {trial.prefill}, {trial.decode}, {trial.furthest:.1e}"
+        print(f"{number} {model_type}: {trial.outcome} ({said})", flush=True)
+    print(dict(outcomes))
+    return 0 if outcomes.keys() <= {"Equal", "Config"} else 1
+
+
+def _quiet() -> None:
+    """transformers warns of nothing, and draws no bars."""
     import warnings
 
     import transformers
 
-    from graphpod_policy import Device
-    from truth.families.trial import tried
-
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+
+
+def _run(names: list[str], device: str) -> int:
+    """The trials of `names`, a line of JSON for each."""
+    from graphpod_policy import Device
+    from truth.families.trial import tried
+
+    _quiet()
     for name in names:
         model_type, changes = VARIANTS.get(name, (name, {}))
         with tempfile.TemporaryDirectory() as parent:

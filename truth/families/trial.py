@@ -1,7 +1,7 @@
 """One model type: a small random model of it, through the engine, against transformers one sequence at a time."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -85,16 +85,22 @@ class Trial:
     decisions: list[str] = field(default_factory=list)
 
 
-def tried(model_type: str, folder: Path, device: Device = Device.Cpu, **changes: Any) -> Trial:
-    """The trial of `model_type`, with `changes` to its small configuration; its files go to the empty `folder`.
-    Whatever it raises is its outcome."""
+def tried(
+    model_type: str,
+    folder: Path,
+    device: Device = Device.Cpu,
+    respelt: Callable[[Path], None] | None = None,
+    **changes: Any,
+) -> Trial:
+    """The trial of `model_type`, with `changes` to its small configuration; its files go to the empty `folder`, where
+    `respelt` may write config.json in other words. Whatever it raises is its outcome."""
     torch.set_num_threads(1)
     trial = Trial(model_type, "Failed")
     try:
         trial.row = row_of(model_type)
         trial.recurrent = trial.row.pop("recurrent")
         config = tiny(model_type, **changes)
-        reference = _written(config, folder)
+        reference = _written(config, folder, respelt)
     except Exception as error:  # noqa: BLE001 (a family's own code may raise anything)
         trial.outcome, trial.refused, trial.because = "Refused", "Config", _said(error)
         return trial
@@ -133,7 +139,7 @@ def tried(model_type: str, folder: Path, device: Device = Device.Cpu, **changes:
     return trial
 
 
-def _written(config: Any, folder: Path) -> Any:
+def _written(config: Any, folder: Path, respelt: Callable[[Path], None] | None) -> Any:
     """A random model of `config` in `folder`, as transformers loads it. Norms and biases are random, too."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
@@ -148,7 +154,10 @@ def _written(config: Any, folder: Path) -> Any:
         # The text part of a model of several, which transformers loads by the whole configuration alone.
         config.architectures = [type(model).__name__]
         config.save_pretrained(folder)
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    if respelt is not None:
+        respelt(folder)
+    kinds = {"attn_implementation": "eager", "experts_implementation": "eager"}
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **kinds).eval()
 
 
 def _asked(device: Device) -> tuple[Features, GraphRequest]:
@@ -210,12 +219,12 @@ def _load(folder: Path, dtype: torch.dtype, length: int, place: torch.device, re
     return transformers_model(folder, dtype, length, place, read)
 
 
-def _prompts() -> tuple[list[list[int]], list[list[int]]]:
+def _prompts(vocabulary: int) -> tuple[list[list[int]], list[list[int]]]:
     """A batch, and prompts that begin as its longest one."""
     generator = torch.Generator().manual_seed(1)
 
     def drawn(count: int) -> list[int]:
-        return torch.randint(3, VOCAB, (count,), generator=generator).tolist()
+        return torch.randint(3, min(VOCAB, vocabulary), (count,), generator=generator).tolist()
 
     batch = [drawn(length) for length in LENGTHS]
     return batch, [batch[-1][:PREFIX] + drawn(tail) for tail in TAILS]
@@ -225,7 +234,7 @@ def _answered(runner: Runner) -> list[Sequence]:
     limits = replace(Limits.of(runner.config, max_queue=len(LENGTHS)), prefix_cache=True)
     scheduler = Scheduler(runner.pages, limits, runner.eos_ids)
     done: list[Sequence] = []
-    for wave, prompts in enumerate(_prompts()):
+    for wave, prompts in enumerate(_prompts(runner.vocabulary)):
         sequences = [
             Sequence(
                 f"{wave}.{index}",

@@ -23,11 +23,12 @@ from graphpod_runtime.models.decoder_targets import head_order
 from graphpod_runtime.models.loader import load_model
 from tests.unit.runtime.conftest import write_llama
 from tests.unit.runtime.models.test_by_transformers import ROWS, written
+from truth.families.drawn import drawn, respelt
 from truth.families.tiny import tiny
 from truth.families.trial import STEPS, tried
 from truth.families.variants import VARIANTS
 
-SAMPLE = random.Random(20).sample(sorted(VARIANTS), 5)
+SAMPLE = random.Random(20).sample(sorted(VARIANTS), 3)
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -36,6 +37,16 @@ def test_a_sample_of_configurations_gives_the_answers_of_transformers(name: str,
     folder = tmp_path / model_type
     folder.mkdir()
     trial = tried(model_type, folder, **changes)
+    assert (trial.outcome, trial.prefill, trial.decode) == ("Equal", "Breakable", "Full"), trial
+    assert (trial.tokens, trial.fallbacks) == (ROWS * STEPS, 0)
+
+
+@pytest.mark.parametrize("number", random.Random(27).sample(range(100_000), 4))
+def test_configurations_by_chance_give_the_answers_of_transformers(number: int, tmp_path: Path) -> None:
+    model_type, changes = drawn(number)
+    folder = tmp_path / model_type
+    folder.mkdir()
+    trial = tried(model_type, folder, respelt=respelt(number), **changes)
     assert (trial.outcome, trial.prefill, trial.decode) == ("Equal", "Breakable", "Full"), trial
     assert (trial.tokens, trial.fallbacks) == (ROWS * STEPS, 0)
 
