@@ -243,13 +243,15 @@ LOAD = Section(
 )
 
 _NO_TIER = "Empty if spec.engine.hostCache is not set."
+_NO_FILES = "Empty if spec.engine.hostCache.file is not set."
 _BY_POD = "sum by (namespace, pod)"
 HOST_CACHE = Section(
     "Host KV cache",
     (
         Panel(
             "Prompt tokens found, by tier",
-            "Tokens a second that were in the KV cache or in host memory. Host near 0: remove spec.engine.hostCache.",
+            "Tokens a second that were in the KV cache, in host memory or in files. Host and file near 0: remove "
+            "spec.engine.hostCache.",
             Kind.Lines,
             Unit.TokensPerSecond,
             (Query(f"sum by (tier) ({rate('graphpod_prefix_cache_tier_hit_tokens_total')})", "{{tier}}"),),
@@ -323,6 +325,55 @@ HOST_CACHE = Section(
                 Query(f"sum by (reason) ({rate('graphpod_host_cache_failures_total')})", "failed: {{reason}}"),
             ),
             _NO_TIER,
+            width=6,
+        ),
+        Panel(
+            "Files: bytes",
+            "Bytes a second of KV pages that go to files (write) and come from them (read).",
+            Kind.Lines,
+            Unit.BytesPerSecond,
+            (Query(f"sum by (direction) ({rate('graphpod_host_cache_file_moved_bytes_total')})", "{{direction}}"),),
+            _NO_FILES,
+            width=6,
+        ),
+        Panel(
+            "Files: size",
+            "What the files of a pod take, and what they may take.",
+            Kind.Lines,
+            Unit.Bytes,
+            (
+                Query(f"max by (namespace, pod) ({selected('graphpod_host_cache_file_used_bytes')})", "{{pod}} used"),
+                Query(
+                    f"max by (namespace, pod) ({selected('graphpod_host_cache_file_capacity_bytes')})",
+                    "{{pod}} capacity",
+                ),
+            ),
+            _NO_FILES,
+            width=6,
+        ),
+        Panel(
+            "Files: time",
+            "Average number of requests that wait in the queue for files, and of files that are written or read.",
+            Kind.Lines,
+            Unit.Number,
+            (
+                Query(f"{_BY_POD} ({rate('graphpod_host_cache_file_request_wait_seconds_total')})", "{{pod}} requests"),
+                Query(f"sum by (direction) ({rate('graphpod_host_cache_file_move_seconds_total')})", "{{direction}}"),
+            ),
+            _NO_FILES,
+            width=6,
+        ),
+        Panel(
+            "Files: lost",
+            "Pages a second that did not come to files or from them, by reason, and tokens whose files made room. "
+            "Overtaken: the disk is slower than the evictions.",
+            Kind.Lines,
+            Unit.PerSecond,
+            (
+                Query(f"sum by (reason) ({rate('graphpod_host_cache_file_failures_total')})", "{{reason}}"),
+                Query(f"{_BY_POD} ({rate('graphpod_host_cache_file_evicted_tokens_total')})", "{{pod}} tokens evicted"),
+            ),
+            _NO_FILES,
             width=6,
         ),
     ),

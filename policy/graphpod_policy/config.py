@@ -113,6 +113,8 @@ class FeatureConfig:
     speculative_max_batch: int | None = None
     speculative_draft: str | None = None
     host_cache_bytes: int | None = None
+    host_cache_folder: str | None = None
+    host_cache_file_bytes: int | None = None
     cpu_offload_bytes: int | None = None
     cpu_offload_staging: bool = False
     lora: tuple[str, ...] = ()

@@ -62,6 +62,10 @@ class Features:
     speculative_max_batch: int | None = None
     """Sequences up to which a decode pass verifies drafts; None: Auto, measured by each pod."""
     host_cache_bytes: int | None = None
+    host_cache_folder: str | None = None
+    """Of the files under the host tier; None: there are none."""
+    host_cache_file_bytes: int | None = None
+    """Of a pod's files, at most."""
     cpu_offload_bytes: int | None = None
     cpu_offload_staging: bool = False
     """Offloaded weights are copied from pinned memory to fixed staging addresses."""

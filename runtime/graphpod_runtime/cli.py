@@ -9,7 +9,7 @@ from pathlib import Path
 
 from graphpod_policy import ConfigError, ExitCode, ReasoningParser, ServingConfig, ToolParser, __version__
 from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options, local_config
-from graphpod_runtime.base.arguments import number, one_of
+from graphpod_runtime.base.arguments import memory, number, one_of
 from graphpod_runtime.base.leader import LEADER
 from graphpod_runtime.base.openmp import bound_spinning
 from graphpod_runtime.compiled.bytecode import forget_bytecode, keep_bytecode
@@ -169,6 +169,15 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
             default=ReasoningParser.Auto,
             metavar="FORMAT",
             help=f"how answers write reasoning: {', '.join(ReasoningParser)}; default: %(default)s",
+        ),
+        group.add_argument(
+            "--host-cache-folder",
+            type=Path,
+            metavar="FOLDER",
+            help="files of KV pages under --host-cache, which outlive the server; needs --host-cache-files",
+        ),
+        group.add_argument(
+            "--host-cache-files", type=memory, metavar="SIZE", help="what these files may take, as 200Gi"
         ),
         group.add_argument(
             "--sleep",

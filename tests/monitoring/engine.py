@@ -48,6 +48,7 @@ def serving(model: Path, folder: Path, traces: str) -> Iterator[Engine]:
     ports = ("--http-port", "0", "--admin-port", "0", "--termination-log", str(folder / "termination-log"))
     drafts = ("--speculative", "Ngram", "--drafts-max-batch", "8")
     more = (*drafts, "--otlp-endpoint", traces, "--host-cache", "64Mi", "--sleep")
+    more += ("--host-cache-folder", str(folder / "pages"), "--host-cache-files", "64Mi")
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "graphpod_runtime.cli", *words, *ports, *more], stdout=output, stderr=output

@@ -58,12 +58,31 @@ class ImagePullPolicy(StrEnum):
     Never = "Never"
 
 
+class HostCacheFile(ApiModel):
+    """Files under the tier in host memory, in a volume of the pods."""
+
+    path: str = Field(
+        max_length=512,
+        pattern=r"^(/\.?[A-Za-z0-9_][-A-Za-z0-9_.]*)+$",
+        description="Folder in the container. It must be the mountPath of one of spec.podTemplate.volumeMounts, or lie "
+        "in it, and not be read-only. Pods may share it. Required, no default.",
+    )
+    size: Bytes = Field(
+        description="What the files of one pod may take, in bytes (a quantity). The least recently used are deleted. "
+        "Required, no default.",
+    )
+
+
 class HostCache(ApiModel):
     """A second tier of the KV cache in host memory."""
 
     size: Bytes = Field(
         description="Host memory for KV pages, in bytes (a quantity); part of the pod's memory limit, which must be "
         "larger. The ranks of a pod on several GPUs share it. Required, no default.",
+    )
+    file: HostCacheFile | None = Field(
+        None,
+        description="Files that hold pages, too, and outlive the pod if their volume does. Default: none.",
     )
 
 

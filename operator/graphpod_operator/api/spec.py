@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from graphpod_operator.api.base import ApiModel, Boolean, Integer
+from graphpod_operator.api.base import ApiModel, Boolean, Integer, ValidationRule
 from graphpod_operator.api.engine import Engine, Parallelism
 from graphpod_operator.api.graph import Graph
 from graphpod_operator.api.lifecycle import Autoscaling, Monitoring, Rollout, Slo, Updates
@@ -23,6 +23,17 @@ from graphpod_policy import Role
 
 class Spec(ApiModel):
     """What the user asks for. What a field calls not built is refused: Accepted=False/FeatureNotBuilt."""
+
+    RULES = (
+        ValidationRule(
+            "!has(self.engine) || !has(self.engine.hostCache) || !has(self.engine.hostCache.file) || "
+            "(has(self.podTemplate) && has(self.podTemplate.volumeMounts) && self.podTemplate.volumeMounts.exists(m, "
+            "!(has(m.readOnly) && m.readOnly) && "
+            "(self.engine.hostCache.file.path + '/').startsWith(m.mountPath + '/')))",
+            "engine.hostCache.file.path: must lie in a folder of podTemplate.volumeMounts that is not read-only",
+            lambda spec: _writable(spec),
+        ),
+    )
 
     model: Model = Field(description="Which weights to serve. Required.")
     engine: Engine = Field(Engine(), description="How the engine runs. Default: every default below.")
@@ -67,3 +78,12 @@ class Spec(ApiModel):
         description="Latencies that alerts hold it to; a change restarts no pod. Default: those of the alerts.",
     )
     monitoring: Monitoring = Field(Monitoring(), description="Objects for Prometheus. Default: none.")
+
+
+def _writable(spec: Spec) -> bool:
+    """Whether files of the KV cache, if there are any, lie in a volume."""
+    tier = spec.engine.host_cache
+    if tier is None or tier.file is None:
+        return True
+    path, mounts = f"{tier.file.path}/", spec.pod_template.volume_mounts
+    return any(path.startswith(f"{one.mount_path}/") for one in mounts if not one.read_only)

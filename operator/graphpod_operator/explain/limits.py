@@ -32,6 +32,7 @@ class Limits:
     """Most tokens of one prefill pass."""
     prefix_cache: PrefixCache
     host_cache: tuple[int, int | None] | None
+    host_files: tuple[str, int] | None
     """Bytes of the host KV cache, and the tokens it holds where the model is known; None: there is none."""
     prefill_budget: int | None
     """Of a pass between two decode passes; None: each pod derives it."""
@@ -62,6 +63,7 @@ class Limits:
             chunk=chunk,
             prefix_cache=config.prefix_cache,
             host_cache=_host_cache(config, facts),
+            host_files=_host_files(config),
             prefill_budget=config.prefill_budget,
             processes=config.features.ranks_of_node,
             ranks=features.data,
@@ -75,9 +77,16 @@ class Limits:
             "auto": list(self.auto),
             "kvTokens": self.kv_tokens,
             "prefixCache": self.prefix_cache.value,
-            "hostCache": self.host_cache and {"bytes": self.host_cache[0], "tokens": self.host_cache[1]},
+            "hostCache": self._host_cache_as_dict(),
             "prefillBudget": self.prefill_budget,
         }
+
+    def _host_cache_as_dict(self) -> dict[str, Any] | None:
+        if self.host_cache is None:
+            return None
+        size, tokens = self.host_cache
+        files = self.host_files and {"file": {"path": self.host_files[0], "bytes": self.host_files[1]}}
+        return {"bytes": size, "tokens": tokens, **(files or {})}
 
     def text(self) -> str:
         """For a person at a terminal."""
@@ -105,10 +114,20 @@ class Limits:
             holds = "" if tokens is None else f" for about {count(tokens)} tokens"
             shared = "" if self.processes == 1 else f" in the pools of {self.processes} ranks"
             yield f"host KV cache of {as_quantity(amount)}{holds}{shared}, part of spec.resources.limits.memory"
+        if self.host_files is not None and self.host_cache is not None:
+            path, size = self.host_files
+            amount, tokens = self.host_cache
+            holds = "" if tokens is None else f" for about {count(tokens * size // amount)} tokens"
+            yield f"files of up to {as_quantity(size)}{holds} in {path} for each pod, as long as the volume lasts"
         if self.prefill_budget is not None:
             yield f"{self.prefill_budget} prompt tokens between two decode passes"
         if self.prefix_cache is PrefixCache.Off:
             yield "no prefix cache"
+
+
+def _host_files(config: EngineConfig) -> tuple[str, int] | None:
+    folder, size = config.features.host_cache_folder, config.features.host_cache_file_bytes
+    return None if folder is None or size is None else (folder, size)
 
 
 def _host_cache(config: EngineConfig, facts: Facts) -> tuple[int, int | None] | None:

@@ -39,6 +39,7 @@ def features(spec: Spec) -> Features:
     """The features in use."""
     engine, parallel, unused = spec.engine, spec.parallelism, Features()
     draft, offload = engine.speculative, engine.cpu_offload
+    files = engine.host_cache.file if engine.host_cache else None
     return Features(
         device=Device.Cuda if wants_gpu(spec) else Device.Cpu,
         gpus=gpus(spec),
@@ -62,6 +63,8 @@ def features(spec: Spec) -> Features:
         speculative_max_batch=draft.max_batch if draft else unused.speculative_max_batch,
         speculative_draft=ModelUri.parse(draft.draft_model).mounted_path if draft and draft.draft_model else None,
         host_cache_bytes=quantity.whole(engine.host_cache.size) if engine.host_cache else None,
+        host_cache_folder=files.path if files else None,
+        host_cache_file_bytes=quantity.whole(files.size) if files else None,
         cpu_offload_bytes=quantity.whole(offload.size) if offload else None,
         cpu_offload_staging=offload.staging if offload else False,
         lora=tuple(adapter.name for adapter in engine.lora),

@@ -33,7 +33,7 @@ from graphpod_runtime.base.arguments import POLICIES, memory, number, one_of
 from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
 
 AUTO = "auto"
-OF_SERVERS = ("sleep", "sleep_after", "reload", "nodes")
+OF_SERVERS = ("host_cache_folder", "host_cache_files", "sleep", "sleep_after", "reload", "nodes")
 """Options that an engine in the caller's process does not have."""
 
 
@@ -69,6 +69,9 @@ class LocalOptions:
     draft_model: Path | None = None
     drafts_max_batch: int | None = None
     host_cache: int | None = None
+    """Bytes."""
+    host_cache_folder: Path | None = None
+    host_cache_files: int | None = None
     """Bytes."""
     tensor_parallel: int = 1
     """Ranks of a stage."""
@@ -107,6 +110,8 @@ class LocalOptions:
             draft_model=options.draft_model,
             drafts_max_batch=options.drafts_max_batch,
             host_cache=options.host_cache,
+            host_cache_folder=getattr(options, "host_cache_folder", None),
+            host_cache_files=getattr(options, "host_cache_files", None),
             tensor_parallel=options.tensor_parallel,
             expert_parallel=options.expert_parallel,
             pipeline_parallel=options.pipeline_parallel,
@@ -256,6 +261,10 @@ def local_config(
     if problem := tree_problem(steps, options.draft_topk, options.draft_tree_tokens):
         words = {"draftTokens": "--draft-tree-tokens", "topk": "--draft-topk", "steps": "--draft-tokens"}
         raise LocalError(ExitCode.SettingInvalid, re.sub("|".join(words), lambda found: words[found[0]], problem))
+    files = options.host_cache_folder, options.host_cache_files
+    if any(files) and not (all(files) and options.host_cache):
+        message = "--host-cache-folder, --host-cache-files and --host-cache go together; add the missing ones"
+        raise LocalError(ExitCode.SettingInvalid, message)
     device = _device(options.device, find_gpus, say)
     features = Features(
         device=device,
@@ -274,6 +283,8 @@ def local_config(
         speculative_max_batch=options.drafts_max_batch,
         speculative_draft=None if options.draft_model is None else str(options.draft_model.resolve()),
         host_cache_bytes=options.host_cache,
+        host_cache_folder=None if options.host_cache_folder is None else str(options.host_cache_folder.resolve()),
+        host_cache_file_bytes=options.host_cache_files,
         sleep=options.sleep or options.sleep_after is not None,
         sleep_after_seconds=options.sleep_after,
         reload=options.reload,

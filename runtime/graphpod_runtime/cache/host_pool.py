@@ -83,6 +83,13 @@ class HostPool:
         self.load_seconds += time.perf_counter() - began
         return Done()
 
+    def content(self, slot: int) -> memoryview:
+        """The bytes of a slot, in place: [page_bytes]."""
+        return memoryview(self._pool[slot].view(-1).numpy())
+
+    def drain(self) -> None:
+        """No copy is on its way."""
+
     def wait(self, moves: Iterable[Move]) -> None:
         """All of them have landed."""
 

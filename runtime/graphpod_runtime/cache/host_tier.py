@@ -18,6 +18,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import NamedTuple, Protocol
 
+from graphpod_runtime.cache.files.file_tier import FileTier
 from graphpod_runtime.cache.moves import Awaited, Copy, CopyQueue, Latest, Move, Stored
 
 logger = logging.getLogger("graphpod.engine")
@@ -119,9 +120,10 @@ class HostTier:
         turn_bytes: int = TURN_BYTES,
         clock: Callable[[], float] = time.monotonic,
         parts: PoolParts | None = None,
+        files: FileTier | None = None,
     ) -> None:
-        """`parts`: of several ranks."""
-        self.copies, self.costs = copies, costs
+        """`parts`: of several ranks. `files`: the tier under this one."""
+        self.copies, self.costs, self.files = copies, costs, files
         self.parts = parts or PoolParts((copies.page_bytes,), copies.slots, copies.slots)
         self.stored = self.loaded = 0
         """Pages whose copies to the host, and back, were launched."""
@@ -151,12 +153,20 @@ class HostTier:
         self._half_done = False
         """A copy has failed since the last pass that waited for all: parts of it may be on their way."""
 
+    def allocate(self) -> None:
+        """The engine is Ready: the rest of the pool is allocated, and files are looked at."""
+        self.copies.allocate()
+        if self.files is not None:
+            self.files.begin()
+
     def pays(self, pages: int) -> bool:
         """Whether so many pages are worth loading."""
         return self.costs.pays(pages, self._page_size)
 
     def store(self, moved: Mapping[int, int]) -> None:
         """Calls for copies of pages, by slot, to the host, in this order."""
+        if self.files is not None:
+            self.files.reused(list(moved))
         left = iter(moved.items())
         while some := dict(islice(left, self.copies.at_once)):
             copy = Copy(list(some), list(some.values()))
@@ -173,6 +183,10 @@ class HostTier:
             self._coming.add(copy.pages, copy.done)
             self._loads.add(copy)
         return copy.done
+
+    def filling(self, slots: Sequence[int]) -> list[Awaited]:
+        """The moves behind which no store writes to `slots`."""
+        return self._filling.of(slots)
 
     def turn(self, *, everything: bool) -> None:
         """Launches what a turn of the loop may, or everything that was called for."""

@@ -168,6 +168,16 @@ class PinnedPool:
                 half.index_copy_(0, rows, line.half(len(slots), number))
         return PinnedMove(landed)
 
+    def content(self, slot: int) -> memoryview:
+        """The bytes of a slot, in place: [page_bytes]."""
+        slab = bisect_right(self._firsts, slot) - 1
+        return memoryview(self._slabs[slab][slot - self._firsts[slab]].view(-1).view(torch.uint8).numpy())
+
+    def drain(self) -> None:
+        """Returns when no copy is on its way, those that failed half done included."""
+        for line in (self._stores, self._loads):
+            line.stream.synchronize()
+
     def wait(self, moves: Iterable[Move]) -> None:
         self._wait(torch.cuda.current_stream(self._device), moves)
 

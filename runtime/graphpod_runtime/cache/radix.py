@@ -49,7 +49,7 @@ class RadixTree:
         node, found = self._find(tokens, limit, namespace, bookmark)
         if node is None:
             return Match(0, 0)
-        node, shared = self._on_device(node, found)
+        node, shared = node.on_device(found)
         above = node.end - len(node.pages)
         unlocked = 0 if node.locks else shared - above
         if node.parent is not None:
@@ -64,7 +64,7 @@ class RadixTree:
         if node is None:
             node = self._roots[namespace] = Node(namespace, None, [], [], 0)
         else:
-            node, shared = self._on_device(node, shared)
+            node, shared = node.on_device(shared)
             if shared < node.end:
                 node = self._split(node, shared)
         self._lock(node)
@@ -148,23 +148,52 @@ class RadixTree:
     def evict(self, count: int) -> Evicted:
         """Up to `count` pages of unlocked leaves, least recently used first. They are the caller's, who copies those
         that have a slot now before their next owner writes to them."""
-        freed, moved = list[int](), dict[int, int]()
+        freed, moved, nodes = list[int](), dict[int, int](), list[Node]()
         while len(freed) < count and (node := self._leaves.take()) is not None:
             cut = max(0, len(node.pages) - (count - len(freed)))
             gone = node.pages[cut:]
             freed += reversed(gone)
             slots = self._slots_for(len(gone), moved)
             moved.update(zip(slots, gone, strict=False))
-            self._leave_device(node, cut, slots)
+            if (below := self._leave_device(node, cut, slots)) is not None:
+                nodes.append(below)
         self.size -= len(freed)
         self.evictable -= len(freed)
         self.evicted += len(freed)
-        return Evicted(freed, moved)
+        return Evicted(freed, moved, nodes)
 
     def add_slots(self, more: int) -> None:
         """The host pool has grown."""
         self._free_slots += range(self.slots + more - 1, self.slots - 1, -1)
         self.slots += more
+
+    def take_slots(self, count: int, tokens: list[int], namespace: Namespace) -> list[int]:
+        """Up to `count` slots that no node has, until `adopt` or `release`. The prefix of `tokens` is used now, so
+        others go before it."""
+        node, found = self._find(tokens, len(tokens), namespace, None)
+        if node is not None:
+            self.host_slots(node.on_device(found)[0], tokens, len(tokens))
+        return self._slots_for(count, {})
+
+    def adopt(self, slots: list[int], tokens: list[int], namespace: Namespace) -> list[int]:
+        """Enters `slots`, which hold the last of the whole pages of `tokens`. Those returned have no node: the tree has
+        their pages by now, or not what is in front of them any more."""
+        whole = len(tokens) // self.page_size
+        node, shared = self._find(tokens, len(tokens), namespace, None)
+        known = shared - (whole - len(slots))
+        if known < 0 or known == len(slots):
+            return slots
+        if node is None:
+            node = self._roots[namespace] = Node(namespace, None, [], [], 0)
+        elif shared < node.end:
+            node = self._split(node, shared)
+        text = tokens[shared * self.page_size : whole * self.page_size]
+        child = Node(namespace, node, text, slots[known:], whole, host=True)
+        child.used = next(self._clock)
+        node.children[self._key(text, 0)] = child
+        self._nodes += 1
+        self._settle(child)
+        return slots[:known]
 
     def release(self, slots: Sequence[int]) -> None:
         """Slots of `insert` that are read no more."""
@@ -211,29 +240,8 @@ class RadixTree:
         if root is None:
             return None, 0
         bookmark = bookmark or Bookmark()
-        bookmark.node, bookmark.pages = self._descend(*self._left_of(bookmark, root), tokens, limit)
+        bookmark.node, bookmark.pages = self._descend(*bookmark.left_of(root), tokens, limit)
         return bookmark.node, bookmark.pages
-
-    def _on_device(self, node: Node, shared: int) -> tuple[Node, int]:
-        """The last node of the path that is no host node, and the pages shared up to there, of `shared` in all."""
-        while node.host:
-            assert node.parent is not None
-            node, shared = node.parent, node.parent.end
-        return node, shared
-
-    def _left_of(self, bookmark: Bookmark, root: Node) -> tuple[Node, int]:
-        """The last node that still shares a page with the text of `bookmark`, and all pages shared up to there.
-        Meanwhile nodes are split, shortened and removed; they never grow.
-        """
-        node = bookmark.node or root
-        while node.withdrawn:
-            if node.parent is None:
-                return root, 0
-            node = node.parent
-        shared = min(bookmark.pages, node.end)
-        while node.parent is not None and shared <= node.end - len(node.pages):
-            node = node.parent
-        return node, shared
 
     def _descend(self, node: Node, shared: int, tokens: list[int], limit: int) -> tuple[Node, int]:
         """As `_find`, from a `node` that shares its pages up to `shared`."""
@@ -321,13 +329,14 @@ class RadixTree:
         del leaf.pages[cut:], leaf.tokens[cut * self.page_size :]
         self._settle(leaf)
 
-    def _leave_device(self, leaf: Node, cut: int, slots: list[int]) -> None:
-        """The pages of `leaf` from `cut` on are not its own any more; the first of them are in `slots`."""
-        lost = len(leaf.pages) - cut - len(slots)
+    def _leave_device(self, leaf: Node, cut: int, slots: list[int]) -> Node | None:
+        """The pages of `leaf` from `cut` on are not its own any more; the first of them are in `slots`, of the node
+        returned."""
+        lost, lower = len(leaf.pages) - cut - len(slots), None
         self.host_evicted += lost if self.slots else 0
         if not cut and not slots:
             self._remove(leaf)
-            return
+            return None
         if lost:
             # No host leaf had a slot to give, so none stands below.
             leaf.end -= lost
@@ -337,6 +346,7 @@ class RadixTree:
             leaf.pages, leaf.host = slots, True
             leaf.parent.below -= 1
             self._settle(leaf.parent)
+            lower = leaf
         elif slots:
             at = cut * self.page_size
             lower = Node(leaf.namespace, leaf, leaf.tokens[at:], slots, leaf.end, host=True)
@@ -350,6 +360,7 @@ class RadixTree:
         else:
             del leaf.pages[cut:]
         self._settle(leaf)
+        return lower
 
     def _remove(self, leaf: Node) -> None:
         """Takes a leaf out; the node above it may be a leaf now."""

@@ -39,6 +39,20 @@ class Node:
             yield node
             node = node.parent
 
+    @property
+    def text(self) -> list[int]:
+        """The tokens from the root to the end of this node."""
+        runs = [one.tokens for one in self.path]
+        return [token for run in reversed(runs) for token in run]
+
+    def on_device(self, shared: int) -> tuple["Node", int]:
+        """The last node of the path that is no host node, and the pages shared up to there, of `shared` in all."""
+        node = self
+        while node.host:
+            assert node.parent is not None
+            node, shared = node.parent, node.parent.end
+        return node, shared
+
     def shared_with(self, tokens: list[int], start: int, pages: int, page_size: int) -> int:
         """Pages that this node shares with `tokens` from page `start` on, of `pages` in all: at least one, by which it
         was found.
@@ -66,10 +80,12 @@ class Match(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """Pages that are the caller's, and the slots that are to take the bytes of some of them: page by slot."""
+    """Pages that are the caller's, and the slots that are to take the bytes of some of them: page by slot. `nodes` have
+    these slots, but for those that are withdrawn already."""
 
     pages: list[int]
     moved: dict[int, int]
+    nodes: list[Node]
 
 
 @dataclass(slots=True)
@@ -78,3 +94,17 @@ class Bookmark:
 
     node: Node | None = None
     pages: int = 0
+
+    def left_of(self, root: Node) -> tuple[Node, int]:
+        """The last node that still shares a page with the text, and all pages shared up to there. Meanwhile nodes are
+        split, shortened and removed; they never grow.
+        """
+        node = self.node or root
+        while node.withdrawn:
+            if node.parent is None:
+                return root, 0
+            node = node.parent
+        shared = min(self.pages, node.end)
+        while node.parent is not None and shared <= node.end - len(node.pages):
+            node = node.parent
+        return node, shared

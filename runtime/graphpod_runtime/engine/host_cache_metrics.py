@@ -1,5 +1,6 @@
 """What is counted of the host tier of the KV cache."""
 
+from graphpod_runtime.cache.files.file_tier import FileFailure, FileTier
 from graphpod_runtime.cache.host_tier import HostCacheFailure, HostTier
 from graphpod_runtime.engine.schedule.kv_space import KvSpace
 from graphpod_runtime.wire.counters import Counters
@@ -30,6 +31,15 @@ class HostCacheMetrics:
             for rank in range(len(tier.by_rank()))
             for name in DIRECTIONS
         ]
+        if tier.files is not None:
+            self._adders += [
+                adder("graphpod_prefix_cache_tier_hit_tokens_total", tier="file"),
+                *(adder("graphpod_host_cache_file_moved_bytes_total", direction=name) for name in ("write", "read")),
+                *(adder("graphpod_host_cache_file_move_seconds_total", direction=name) for name in ("write", "read")),
+                adder("graphpod_host_cache_file_request_wait_seconds_total"),
+                adder("graphpod_host_cache_file_evicted_tokens_total"),
+                *(adder("graphpod_host_cache_file_failures_total", reason=reason.value) for reason in FileFailure),
+            ]
         self._counted = [0.0] * len(self._adders)
         self.update()
 
@@ -41,7 +51,7 @@ class HostCacheMetrics:
         failures = tier.failures | {HostCacheFailure.Allocation: copies.failed_allocations}
         now = [
             kv.hit_tokens - tier.hit_tokens,
-            tier.hit_tokens,
+            tier.hit_tokens - (tier.files.hit_tokens if tier.files is not None else 0),
             tier.stored * copies.page_bytes,
             tier.loaded * copies.page_bytes,
             copies.store_seconds,
@@ -53,8 +63,26 @@ class HostCacheMetrics:
             tier.skipped_tokens,
             *(failures[reason] for reason in HostCacheFailure),
             *(moved for both in tier.by_rank() for moved in both),
+            *self._of_files(tier.files),
         ]
         for add, total, before in zip(self._adders, now, self._counted, strict=True):
             if total != before:
                 add(total - before)
         self._counted = now
+
+    def _of_files(self, files: FileTier | None) -> list[float]:
+        if files is None:
+            return []
+        folder, each = files.folder, files.pool.page_bytes
+        self._counters.set("graphpod_host_cache_file_capacity_bytes", folder.size)
+        self._counters.set("graphpod_host_cache_file_used_bytes", folder.used)
+        return [
+            files.hit_tokens,
+            files.written * each,
+            files.read * each,
+            files.write_seconds,
+            files.read_seconds,
+            files.wait_seconds,
+            folder.evicted * self._page_size,
+            *(files.failures[reason] for reason in FileFailure),
+        ]

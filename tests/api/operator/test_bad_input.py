@@ -40,6 +40,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"engine": {"attention": "flash"}}, 'spec.engine.attention: Unsupported value: "flash"'),
     ({"engine": {"deterministic": "yes"}}, 'spec.engine.deterministic: Invalid value: "string"'),
     ({"engine": {"hostCache": {}}}, "spec.engine.hostCache.size: Required value"),
+    (
+        {"engine": {"hostCache": {"size": "1Gi", "file": {"path": "/kv", "size": "1Gi"}}}},
+        "engine.hostCache.file.path: must lie in a folder of podTemplate.volumeMounts that is not read-only",
+    ),
     ({"engine": {"cpuOffload": {"size": -1}}}, "spec.engine.cpuOffload.size in body should be greater than or equal"),
     ({"engine": {"speculative": {"method": "Magic"}}}, 'spec.engine.speculative.method: Unsupported value: "Magic"'),
     (

@@ -17,6 +17,8 @@ FIELDS = [
 ]
 ELSEWHERE = {
     "spec.model.cache.claim",
+    "spec.engine.hostCache.file.path",
+    "spec.engine.hostCache.file.size",
     "spec.model.stream",
     "spec.graph.retries",
     "spec.updates",
@@ -24,7 +26,8 @@ ELSEWHERE = {
     "spec.slo.ttft",
 }
 """What decides whether a service is refused, what becomes of one that exists, where its weights go
-(controller/test_downloads.py, render/test_streamed.py), and what the operator exports of it
+(controller/test_downloads.py, render/test_streamed.py), fields that need others
+(intent/test_host_cache_files.py), and what the operator exports of it
 (telemetry/test_service_objectives.py): shown by tests of their own.
 """
 

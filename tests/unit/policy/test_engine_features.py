@@ -65,6 +65,9 @@ def test_a_policy_that_is_not_built_is_refused_word_for_word() -> None:
         assert not_built(Features(), GraphRequest(decode=policy)) == ()
 
 
+FILES: dict[str, Any] = {"host_cache_bytes": 1 << 30, "host_cache_folder": "/kv", "host_cache_file_bytes": 1 << 30}
+
+
 @pytest.mark.parametrize(
     ("features", "message"),
     [
@@ -75,6 +78,10 @@ def test_a_policy_that_is_not_built_is_refused_word_for_word() -> None:
          "for each rank"),
         (Features(attention=AttentionBackend.Triton), "spec.engine.attention: Triton attention (Triton) is not built "
          "in this version; use one of Auto, Torch, FlashInfer, Fa3"),
+        (Features(**FILES, tensor=2, gpus=2), "spec.engine.hostCache.file: host KV cache in files of several ranks "
+         "(2 ranks) is not built in this version; remove the field: the host tier itself works on several GPUs"),
+        (Features(**FILES, reload=True), "spec.engine.hostCache.file: host KV cache in files with new weights in place "
+         "(reload: true) is not built in this version; remove this field or spec.engine.reload"),
         (Features(deterministic=True), "spec.engine.deterministic: deterministic mode is not built in this version; "
          "remove the field"),
         (Features(all_to_all=AllToAll.DeepEp), "spec.parallelism.allToAll: expert exchange (DeepEp) is not built in "
@@ -99,7 +106,8 @@ def test_every_feature_of_the_corpus_is_asked_of_a_row(used: str) -> None:
 def test_every_row_can_be_asked_for_and_a_plain_service_asks_for_none() -> None:
     everything = [_asked(changes) for changes in USED.values()]
     others = {"GPU", "GPUs without a rank", "several nodes", "attention kernels", "Triton attention", "CPU"}
-    others |= {"draft trees", "new weights in place"}
+    others |= {"draft trees", "new weights in place", "host KV cache in files"}
+    others |= {f"host KV cache in files {of}" for of in ("of several ranks", "with new weights in place")}
     assert {row.name for row in FEATURES} - set().union(*everything) == others
     eagle = {"speculative": SpeculativeMethod.Eagle}
     assert _asked({**eagle, "speculative_topk": 4}) - _asked(eagle) == {"draft trees"}

@@ -180,6 +180,8 @@ def engine_config(folder: Path, prefill: Policy, decode: Policy, **changes: Any)
         "speculative_max_batch",
         "speculative_draft",
         "host_cache_bytes",
+        "host_cache_folder",
+        "host_cache_file_bytes",
         "tensor",
         "pipeline",
         "sleep",

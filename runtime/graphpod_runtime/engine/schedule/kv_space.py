@@ -18,6 +18,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from graphpod_runtime.cache.file_reads import FileReads
 from graphpod_runtime.cache.host_tier import EVICTED_AT_ONCE, HostTier
 from graphpod_runtime.cache.moves import Awaited
 from graphpod_runtime.cache.radix import RadixTree
@@ -64,6 +65,9 @@ class KvSpace:
         """`drafting`: pages of a sequence may hold rows that were not looked at, of drafts that were wrong."""
         self.tree = RadixTree(page_size)
         self.host = host if caching else None
+        self.files: FileReads | None = None
+        if self.host is not None and self.host.files is not None:
+            self.files = FileReads(self.host, self.host.files, self.tree)
         self.asked_tokens = 0
         """Tokens of the sequences that were admitted for the first time."""
         self.hit_tokens = 0
@@ -101,6 +105,10 @@ class KvSpace:
             for move, node, _ in self._loads:
                 if move.given_up:
                     self._pages.free(self.tree.withdraw(node), clean=False)
+            if self.files is not None:
+                self.files.distrust()
+        if self.files is not None:
+            self.files.settle()
         while self._loads and self._loads[0].move.landed:
             _, node, slots = self._loads.popleft()
             self.tree.release(slots)
@@ -135,6 +143,8 @@ class KvSpace:
             self.hit_tokens += sequence.cached or 0
             if self.host is not None:
                 self.host.hit_tokens += sequence.cached_on_host
+            if self.files is not None:
+                self.files.begins(sequence)
         if self.host is not None and sequence.awaits_since is not None:
             self.host.wait_seconds += self.host.clock() - sequence.awaits_since
             sequence.awaits_since = None
@@ -153,6 +163,15 @@ class KvSpace:
         # What differs most likely comes first: requests of the queue are compared with all prompts on their way.
         spans = (half - size, half), (there, half), (0, there)
         return all(self._alike(ours, others, *span) for span in spans)
+
+    def waits_for_files(self, sequence: Sequence) -> bool:
+        """Whether pages of `sequence`, which waits, are on their way from files to the host."""
+        if self.files is None:
+            return False
+        if not self.files.asked(sequence):
+            text = sequence.tokens[: self._limit(sequence)]
+            self.files.ask(sequence, sequence.namespace, text, self._match(sequence))
+        return self.files.waits(sequence)
 
     def missing(self, sequence: Sequence) -> int:
         """Tokens that `sequence` would have to compute if it were admitted now."""
@@ -190,6 +209,8 @@ class KvSpace:
             self.asked_tokens += len(sequence.tokens)
         if not sequence.begun:
             sequence.cached, sequence.cached_on_host = sequence.computed, (node.end - on_device) * self._page_size
+            if self.files is not None:
+                self.files.admitted(sequence, sequence.cached_on_host)
         return True
 
     def grow(self, sequence: Sequence) -> None:
@@ -244,6 +265,8 @@ class KvSpace:
     def _leave(self, sequence: Sequence, *, clean: bool) -> None:
         sequence.pages = []
         self._bookmarks.pop(sequence, None)
+        if self.files is not None:
+            self.files.gone(sequence)
         if (holding := self._held.pop(sequence, None)) is not None:
             self._pages.free(holding.own, clean=clean and not self._drafting)
             self._pages.free(self.tree.unlock(holding.node), clean=False)
@@ -263,9 +286,11 @@ class KvSpace:
             return
         self.tree.add_slots(self.host.copies.slots - self.tree.slots)
         more = max(spare, EVICTED_AT_ONCE)
-        pages, moved = self.tree.evict(count + more)
+        pages, moved, nodes = self.tree.evict(count + more)
         last_taken = set(pages[: max(0, more - self._pages.available)])
         self.host.store(dict(sorted(moved.items(), key=lambda entry: entry[1] not in last_taken)))
+        if self.files is not None:
+            self.files.stored(nodes)
         self._pages.free(pages)
 
     def _loaded(self, host: HostTier, sequence: Sequence, node: Node, own: list[int]) -> tuple[Node, list[int]]:

@@ -151,10 +151,11 @@ class Prompts:
         return end - sequence.launched
 
     def _waits_for_prefix(self, sequence: Sequence) -> bool:
-        """Whether a prompt on its way computes at least half of what `sequence` needs. It waits for one such prompt."""
+        """Whether a prompt on its way computes at least half of what `sequence` needs, or files have some of it. It
+        waits for one such prompt, and once for files."""
         if sequence not in self._behind:
             for other in self._unread:
                 if self._kv.spares_half(sequence, other):
                     self._behind[sequence] = other
                     break
-        return self._behind.get(sequence) in self._unread
+        return self._behind.get(sequence) in self._unread or self._kv.waits_for_files(sequence)

@@ -4,11 +4,19 @@ import logging
 import math
 from collections.abc import Callable
 from functools import partial
-from itertools import count
+from hashlib import sha256
+from itertools import chain, count
+from pathlib import Path
 from typing import Any
 
-from graphpod_policy import EngineConfig
+import torch
+
+from graphpod_policy import EngineConfig, __version__
+from graphpod_runtime.attention.base import AttentionBackend
 from graphpod_runtime.base.shapes import HOST
+from graphpod_runtime.cache.files.file_tier import FileFailure, FileTier
+from graphpod_runtime.cache.files.identity import identity
+from graphpod_runtime.cache.files.page_folder import PageFolder
 from graphpod_runtime.cache.host_pool import HostPool, slot_shape
 from graphpod_runtime.cache.host_tier import CopyFailed, HostCacheFailure, HostTier, LoadCosts, PoolParts
 from graphpod_runtime.cache.kv import KvCache
@@ -16,6 +24,7 @@ from graphpod_runtime.cache.pinned_pool import SLAB_BYTES, PinnedPool, out_of_me
 from graphpod_runtime.distributed.agreement import ALONE, Ranks
 from graphpod_runtime.engine.capture.debug import FaultKind, Mode, Switches
 from graphpod_runtime.engine.start.memory import available_bytes
+from graphpod_runtime.models.model import Model
 from graphpod_runtime.wire.counters import Counters
 
 logger = logging.getLogger("graphpod.engine")
@@ -28,11 +37,12 @@ def host_tier(
     counters: Counters,
     switches: Switches,
     ranks: Ranks = ALONE,
+    known: Callable[[], bytes] = bytes,
 ) -> HostTier | None:
     """The tier that `config` asks for; None where it asks for none, or where its first slots cannot be allocated, which
     is counted: the engine serves without it, at all `ranks` if at one. `token_seconds`: of a prompt token in a prefill
     pass. In the debug mode Reload every hit is loaded, whatever it costs. Ranks share the size of a machine's pool by
-    the bytes that each has of a page.
+    the bytes that each has of a page. `known`: what the bytes of its pages depend on, for the tier of files under it.
     """
     size = config.features.host_cache_bytes
     if size is None:
@@ -63,7 +73,43 @@ def host_tier(
         1e6 * each,
         1e6 * token_seconds * config.page_size,
     )
-    return HostTier(pool, costs, config.page_size, parts=PoolParts(parts, slots, ranks.least(pool.slots)))
+    own_parts = PoolParts(parts, slots, ranks.least(pool.slots))
+    return HostTier(pool, costs, config.page_size, parts=own_parts, files=_files(config, pool, counters, known))
+
+
+def page_identity(config: EngineConfig, model: Model, attention: AttentionBackend) -> bytes:
+    """What the bytes of pages in files depend on. Another version computes other last bits, and so may another device
+    or another attention: none of them finds what the other has written."""
+    cache = attention.cache
+    description = Path(config.model.path) / "config.json"
+    words = {
+        "engine": __version__,
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(cache.device) if cache.device != HOST else HOST,
+        "model": sha256(description.read_bytes()).hexdigest() if description.is_file() else "",
+        "shape": model.shape,
+        "attention": attention.name,
+        "cache": (cache.keys.dtype, cache.page_size, slot_shape(cache)),
+        "scales": cache.scales,
+    }
+    module = model.module()
+    return identity(words, chain(module.named_parameters(), module.named_buffers()))
+
+
+def _files(
+    config: EngineConfig, pool: HostPool | PinnedPool, counters: Counters, known: Callable[[], bytes]
+) -> FileTier | None:
+    """The tier of files under `pool`; None where none is asked for, or where the folder cannot be used."""
+    folder, size = config.features.host_cache_folder, config.features.host_cache_file_bytes
+    if folder is None or size is None:
+        return None
+    try:
+        files = PageFolder(Path(folder), size)
+    except OSError as error:
+        counters.add("graphpod_host_cache_file_failures_total", reason=FileFailure.Folder)
+        logger.warning("host KV cache: the engine serves without files: %s", error)
+        return None
+    return FileTier(files, known(), config.page_size, pool)
 
 
 def _fail(pool: HostPool | PinnedPool, switches: Switches) -> None:

@@ -59,7 +59,7 @@ from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, a
 from graphpod_runtime.engine.start.drafting.draft_model import DraftStart
 from graphpod_runtime.engine.start.drafting.draft_weights import weights_of
 from graphpod_runtime.engine.start.drafting.scripted_drafts import script
-from graphpod_runtime.engine.start.host_cache import host_tier
+from graphpod_runtime.engine.start.host_cache import host_tier, page_identity
 from graphpod_runtime.engine.start.limits import derived_limits
 from graphpod_runtime.engine.start.measured_limits import MeasuredLimits
 from graphpod_runtime.engine.start.node import model_of, node_of, threads_of
@@ -272,7 +272,8 @@ class Starter:
         tier = None
         if asked.features.host_cache_bytes is not None:
             cache_there, seconds = device_state.attention.cache, measured.token_seconds()
-            tier = host_tier(self.config, cache_there, seconds, self.counters, switches, self._ranks)
+            known = partial(page_identity, self.config, device_state.model, device_state.attention)
+            tier = host_tier(self.config, cache_there, seconds, self.counters, switches, self._ranks, known)
         if tier is not None:
             pages = tier.parts.slots
             report.host_cache = ServedHostCache(pages * sum(tier.parts.page_bytes), pages * asked.page_size)
@@ -286,7 +287,7 @@ class Starter:
         report.state = State.Ready
         self._tell()
         if tier is not None:
-            tier.copies.allocate()
+            tier.allocate()
         return Started(
             device_state.model,
             device_state.device,

@@ -124,7 +124,9 @@ def test_a_prompt_that_waits_is_compared_with_the_tree_once() -> None:
 def test_an_evicted_page_stays_in_the_tree_with_a_slot_and_comes_back_to_another_page() -> None:
     tree = RadixTree(SIZE, slots=3)
     put(tree, [1, 1, 2, 2, 3, 3], [11, 12, 13])
-    assert tree.evict(2) == ([13, 12], {0: 12, 1: 13})
+    pages, moved, (below,) = tree.evict(2)
+    assert (pages, moved) == ([13, 12], {0: 12, 1: 13})
+    assert (below.text, below.pages, below.end) == ([1, 1, 2, 2, 3, 3], [0, 1], 3)
     assert tree.match([1, 1, 2, 2, 3, 3], 6, HERE) == Match(1, 1, 2)
     assert tree.match([1, 1, 2, 2, 9, 9], 6, HERE) == Match(1, 1, 1)
     node = tree.lock([1, 1, 2, 2, 3, 3], 5, HERE)
@@ -172,6 +174,8 @@ class Naive:
     """Of texts that are looked up again and again."""
     leaving: set[int] = field(default_factory=set)
     """Withdrawn pages that somebody reads."""
+    held: list[tuple[list[int], Namespace, list[int]]] = field(default_factory=list)
+    """Texts whose last pages are on their way to slots."""
     fresh: int = 0
 
     def prefixes(self, tokens: list[int], namespace: Namespace) -> list[Prefix]:
@@ -271,7 +275,7 @@ class Naive:
     def evict(self, count: int) -> None:
         locked, size = self.locked, len(self.pages)
         before = self.tree.host_evicted
-        freed, moved = self.tree.evict(count)
+        freed, moved, nodes = self.tree.evict(count)
         assert len(freed) == len(set(freed)) == min(count, size - len(locked))
         gone = {prefix for prefix, page in self.pages.items() if page in freed}
         assert len(gone) == len(freed)
@@ -288,7 +292,33 @@ class Naive:
         self.host = {prefix: slot for prefix, slot in self.host.items() if self.has(prefix, slot)}
         if self.tree.slots:
             assert self.tree.host_evicted - before == filled - len(self.host), "every page that is lost is counted"
-        assert len(self.host) == min(filled, self.tree.slots), "none goes while there is room"
+        room = self.tree.slots - sum(len(slots) for *_, slots in self.held)
+        assert len(self.host) == min(filled, room), "none goes while there is room"
+        stored = [one for one in nodes if not one.withdrawn]
+        for one in stored:
+            names = self.prefixes(one.text, one.namespace)[one.end - len(one.pages) :]
+            assert [self.host[name] for name in names] == one.pages
+        assert {slot for one in stored for slot in one.pages} == set(moved)
+
+    def take(self, tokens: list[int], namespace: Namespace) -> None:
+        """Slots for what follows the tree's part of a text."""
+        first = len(self.hit(tokens, namespace)) + len(self.behind(tokens, namespace))
+        wanted = len(tokens) // SIZE - first
+        slots = self.tree.take_slots(wanted, tokens, namespace)
+        self.host = {prefix: slot for prefix, slot in self.host.items() if self.has(prefix, slot)}
+        assert len(slots) == len(set(slots)) <= wanted
+        self.held.append((tokens[: (first + len(slots)) * SIZE], namespace, slots))
+
+    def adopt(self, index: int) -> None:
+        """Their pages have come."""
+        tokens, namespace, slots = self.held.pop(index % len(self.held))
+        first = len(tokens) // SIZE - len(slots)
+        known = len(self.hit(tokens, namespace)) + len(self.behind(tokens, namespace)) - first
+        unused = self.tree.adopt(slots, tokens, namespace)
+        assert unused == (slots if known < 0 else slots[:known])
+        if known >= 0:
+            self.host |= dict(zip(self.prefixes(tokens, namespace)[first + known :], slots[known:], strict=True))
+        self.tree.release(unused)
 
     def has(self, prefix: Prefix, slot: int) -> bool:
         """Whether the host pool has the last page of a prefix there. Uses nothing: that would change what goes next."""
@@ -319,7 +349,8 @@ class Naive:
         locked = self.locked
         assert self.tree.evictable == len(self.pages) - len(locked)
         assert not self.pages.keys() & self.host.keys()
-        assert self.tree.host_size == len(self.host) == len(set(self.host.values()))
+        in_use = [*self.host.values(), *(slot for *_, slots in self.held for slot in slots)]
+        assert self.tree.host_size == len(in_use) == len(set(in_use))
         for namespace, tokens in self.host:
             before = namespace, tokens[:-SIZE]
             assert len(tokens) == SIZE or before in self.pages or before in self.host, "a prefix without its beginning"
@@ -339,6 +370,8 @@ STEPS = st.one_of(
     st.tuples(st.just("evict"), st.integers(0, 5)),
     st.tuples(st.just("withdraw"), st.integers(0, 9)),
     st.tuples(st.just("load"), st.integers(0, 9), TOKENS),
+    st.tuples(st.just("take"), TOKENS, st.sampled_from([HERE, ("", "salt")])),
+    st.tuples(st.just("adopt"), st.integers(0, 9)),
     st.just(("clear",)),
 )
 
@@ -352,12 +385,15 @@ def test_the_tree_is_a_dictionary_of_prefixes(steps: list[Any], slots: int) -> N
             if not naive.readers:
                 continue
             rest[0] %= len(naive.readers)
-        if kind == "admit" and not naive.bookmarks:
+        if (kind == "admit" and not naive.bookmarks) or (kind == "adopt" and not naive.held):
             continue
         getattr(naive, kind)(*rest)
         naive.check()
     while naive.readers:
         naive.leave(0)
+        naive.check()
+    while naive.held:
+        naive.adopt(0)
         naive.check()
     naive.evict(len(naive.pages))
     naive.clear()

@@ -1,0 +1,1 @@
+"""The file tier of the KV cache: pages in a folder, under the host pool."""

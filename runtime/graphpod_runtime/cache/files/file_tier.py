@@ -1,0 +1,260 @@
+"""The file tier: pages of the host pool are written to files behind the engine's back, and read into slots of the pool.
+
+It knows slots and keys. The radix tree gets what was read as host nodes (`cache/file_reads.py`), so all behind that is
+the host tier's work. One thread looks at the folder once and writes, a few others read. They have the slots that they
+read into to themselves. The slots that they write from they have not: one may get another page at any time. So a slot
+has a number, which grows before its bytes change, and bytes that were copied while it grew are dropped.
+
+No error of a file fails a request. What cannot be written is lost, what cannot be read is computed, and both are
+counted by reason.
+"""
+
+import errno
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from queue import SimpleQueue
+from typing import NamedTuple, Protocol
+
+from graphpod_runtime.cache.files.page_file import BadPage
+from graphpod_runtime.cache.files.page_folder import PageFolder
+from graphpod_runtime.cache.files.page_keys import page_keys
+from graphpod_runtime.cache.radix_node import Namespace
+
+logger = logging.getLogger("graphpod.engine")
+
+READERS = 4
+MOST_TOKENS = 1 << 24
+"""Of texts whose pages wait to be written: 128 MiB of memory."""
+FORGOTTEN = 0.9
+"""What is left of the measured cost of a page after each read that it prevents: a disk that was slow is tried again."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class FileFailure(StrEnum):
+    """Why pages did not come to files, or from them."""
+
+    Folder = "Folder"
+    """The folder cannot be used."""
+    Full = "Full"
+    """The disk has no room."""
+    Write = "Write"
+    """A file could not be written."""
+    Overtaken = "Overtaken"
+    """The host pool needed the slot before its page was in a file."""
+    Missing = "Missing"
+    """A file is not there any more."""
+    Corrupt = "Corrupt"
+    """A file is cut short or altered, or is no plain file."""
+    Read = "Read"
+    """A file could not be read."""
+    Late = "Late"
+    """A read took longer than computing the tokens: a request waits no longer."""
+
+
+class Slots(Protocol):
+    """What it needs of the host pool: HostPool and PinnedPool."""
+
+    page_bytes: int
+
+    def content(self, slot: int) -> memoryview:
+        """The bytes of a slot, in place: [page_bytes]."""
+
+    def drain(self) -> None:
+        """Returns when no copy is on its way, those that failed half done included."""
+
+
+class Left(NamedTuple):
+    """Pages that came to the host: `slots` by their numbers, from page `first` of `tokens` on."""
+
+    namespace: Namespace
+    tokens: list[int]
+    first: int
+    slots: list[tuple[int, int]]
+
+
+class Reading:
+    """Pages on their way from files to `slots`."""
+
+    def __init__(self, keys: Sequence[bytes], slots: Sequence[int], began: float) -> None:
+        self.keys, self.slots, self.began = keys, slots, began
+        self.came = [False] * len(slots)
+        """Of each page. Only those in front of the first that did not come continue a prefix."""
+        self.left = len(slots)
+
+    @property
+    def landed(self) -> bool:
+        """Whether no thread writes to its slots."""
+        return not self.left
+
+    @property
+    def whole(self) -> int:
+        """Pages that came, up to the first that did not."""
+        return self.came.index(False) if False in self.came else len(self.came)
+
+
+class FileTier:
+    """Of one engine. Its methods are for the engine's thread."""
+
+    def __init__(
+        self,
+        folder: PageFolder,
+        identity: bytes,
+        page_size: int,
+        pool: Slots,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.folder, self.pool, self.clock = folder, pool, clock
+        self.failures = dict.fromkeys(FileFailure, 0)
+        self.written = self.read = 0
+        """Pages."""
+        self.write_seconds = self.read_seconds = 0.0
+        """Of one file after the other: threads that read at the same time count each."""
+        self.hit_tokens = 0
+        """Prompt tokens of requests, before their first pass, that came from files."""
+        self.wait_seconds = 0.0
+        """Of requests in the queue."""
+        self.page_seconds = 0.0
+        """That the latest reads took for each page."""
+        self._identity, self._page_size = identity, page_size
+        self._numbers: Counter[int] = Counter()
+        self.waiting_tokens = 0
+        """Of texts whose pages wait to be written, or are being written."""
+        self.looked = False
+        """Whether the folder was looked at."""
+        self._count = threading.Lock()
+        self._to_write: SimpleQueue[Left | None] = SimpleQueue()
+        self._to_read: SimpleQueue[tuple[Reading, int] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def begin(self) -> None:
+        """Starts its threads."""
+        tasks = [("write", self._write), *((f"read-{number}", self._read) for number in range(READERS))]
+        for name, task in tasks:
+            thread = threading.Thread(target=task, name=f"host-cache-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self) -> None:
+        """Ends its threads, when they have done what they were given."""
+        self._to_write.put(None)
+        for _ in range(READERS):
+            self._to_read.put(None)
+        for thread in self._threads:
+            thread.join()
+        self.folder.close()
+
+    def reused(self, slots: Sequence[int]) -> None:
+        """They get other bytes from now on."""
+        self._numbers.update(slots)
+
+    def number(self, slot: int) -> int:
+        """Grows before the bytes of `slot` change."""
+        return self._numbers[slot]
+
+    def save(self, left: Left) -> None:
+        """The bytes of these pages are in their slots: they go to files."""
+        if self.waiting_tokens + len(left.tokens) > MOST_TOKENS:
+            self.failed(FileFailure.Overtaken, "the disk does not keep up", len(left.slots))
+            return
+        with self._count:
+            self.waiting_tokens += len(left.tokens)
+        self._to_write.put(left)
+
+    def known(self, namespace: Namespace, tokens: list[int], first: int, most: int) -> list[bytes]:
+        """Keys of up to `most` whole pages of `tokens` from page `first` on that are in files."""
+        found = list[bytes]()
+        if not len(self.folder) or most <= 0:
+            return found
+        for key in page_keys(self._identity, namespace, tokens, self._page_size, first):
+            if len(found) == most or not self.folder.has(key):
+                break
+            found.append(key)
+        return found
+
+    def fetch(self, reading: Reading) -> None:
+        """Begins to read. No copy is on its way to the slots."""
+        for place in range(len(reading.slots)):
+            self._to_read.put((reading, place))
+
+    def took(self, reading: Reading) -> None:
+        """It has landed: what a page of it cost."""
+        latest = (self.clock() - reading.began) / len(reading.slots)
+        self.page_seconds = latest if not self.page_seconds else (self.page_seconds + latest) / 2
+
+    def was_too_slow(self) -> None:
+        """A read was not begun because of what it would cost."""
+        self.page_seconds *= FORGOTTEN
+
+    def failed(self, reason: FileFailure, error: object = "", pages: int = 1) -> None:
+        """Counts it. The first of a kind is logged."""
+        with self._count:
+            first, self.failures[reason] = not self.failures[reason], self.failures[reason] + pages
+        if first:
+            logger.warning("host KV cache, files: %s %s (more of these are counted, not logged)", reason.value, error)
+
+    def _write(self) -> None:
+        self.folder.look()
+        self.looked = True
+        logger.info("host KV cache, files: %d pages found", len(self.folder))
+        buffer = memoryview(bytearray(self.pool.page_bytes))
+        while (left := self._to_write.get()) is not None:
+            keys = page_keys(self._identity, left.namespace, left.tokens, self._page_size, left.first)
+            for key, (slot, number) in zip(keys, left.slots, strict=False):
+                self._write_page(key, slot, number, buffer)
+            with self._count:
+                self.waiting_tokens -= len(left.tokens)
+
+    def _write_page(self, key: bytes, slot: int, number: int, buffer: memoryview) -> None:
+        if self.folder.has(key):
+            self.folder.touch(key)
+            return
+        buffer[:] = self.pool.content(slot)
+        if self._numbers[slot] != number:
+            self.failed(FileFailure.Overtaken)
+            return
+        began = time.perf_counter()
+        try:
+            if not self.folder.write(key, buffer):
+                self.failed(FileFailure.Full, "a page is larger than the size of all files")
+                return
+        except OSError as error:
+            full = error.errno in FULL
+            self.failed(FileFailure.Full if full else FileFailure.Write, error)
+            if full:
+                self.folder.shrink()
+            return
+        self.written += 1
+        self.write_seconds += time.perf_counter() - began
+
+    def _read(self) -> None:
+        while (task := self._to_read.get()) is not None:
+            reading, place = task
+            try:
+                reading.came[place] = self._read_page(reading.keys[place], reading.slots[place])
+            finally:
+                with self._count:
+                    reading.left -= 1
+
+    def _read_page(self, key: bytes, slot: int) -> bool:
+        """Whether the page is in the slot."""
+        began = time.perf_counter()
+        try:
+            self.folder.read(key, self.pool.content(slot))
+        except BadPage as error:
+            self.failed(FileFailure.Corrupt, error)
+            return False
+        except FileNotFoundError as error:
+            self.failed(FileFailure.Missing, error)
+            return False
+        except OSError as error:
+            # A symbolic link where a file should be is nothing that a disk has lost.
+            self.failed(FileFailure.Corrupt if error.errno == errno.ELOOP else FileFailure.Read, error)
+            return False
+        with self._count:
+            self.read += 1
+            self.read_seconds += time.perf_counter() - began
+        return True
