@@ -25,6 +25,11 @@ ONE_BY_ONE = "HF_DEACTIVATE_ASYNC_LOAD"
 """transformers' variable: tensors are read by the thread that converts them, which may report progress."""
 
 
+SPARE, PIECES = 1 << 16, 8
+"""Tensors of a checkpoint besides those of its model, and tensors that are one parameter, or one expert's part of it.
+transformers takes 80 µs for each, and says at the end which have no place."""
+
+
 class _Mapped:
     """A tensor of a file: read when transformers asks for it."""
 
@@ -46,7 +51,11 @@ def fill(model: Any, folder: Path, dtype: torch.dtype, device: torch.device, rea
     """Moves `model` from the meta device to `device`, with the weights of `folder`. ModelInvalid names what is missing,
     left over or of another shape; `read` is called before each tensor."""
     mapped = {}
+    most = _most_tensors(model)
     for file, name, tensor in tensors(folder):
+        if len(mapped) == most:
+            what = f"more than {most} tensors, and config.json is of a model with fewer"
+            raise ModelInvalid(f"{file}: {what}; copy the model again, with its own config.json")
         if tensor.is_floating_point() and tensor.element_size() == 1:
             raise ModelInvalid(f"{file}: {name} is {tensor.dtype}; FP8 weights are built for {_NATIVE} only")
         mapped[name] = _Mapped(tensor, read)
@@ -74,6 +83,12 @@ def fill(model: Any, folder: Path, dtype: torch.dtype, device: torch.device, rea
         None,
     ):
         raise ModelInvalid(f"{folder}: {problem}; copy the model again, with its own config.json")
+
+
+def _most_tensors(model: Any) -> int:
+    """Of a checkpoint of `model`: a parameter of three dimensions may be put together from those of experts."""
+    shapes = [one.shape for one in model.state_dict().values()]
+    return SPARE + PIECES * sum(shape[0] if len(shape) > 2 else 1 for shape in shapes)
 
 
 _NATIVE = "models on the native path"

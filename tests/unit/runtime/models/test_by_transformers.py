@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from graphpod_policy import ModelFacts
 from graphpod_runtime.base.errors import ModelInvalid, ModelUnsupported
+from graphpod_runtime.models.by_transformers import weights
 from graphpod_runtime.models.by_transformers.attention_call import AttentionCall
 from graphpod_runtime.models.by_transformers.layout import Layout
 from graphpod_runtime.models.by_transformers.masks import Mask, Masks, mask_of
@@ -60,6 +62,18 @@ def written(folder: Path, model_type: str, **changes: Any) -> Path:
     torch.manual_seed(0)
     AutoModelForCausalLM.from_config(tiny(model_type, **changes)).save_pretrained(folder)
     return folder
+
+
+def test_a_checkpoint_of_far_more_tensors_than_its_model_is_refused_before_they_are_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers took 30 s for 400 000 of them."""
+    folder = written(tmp_path, "gpt2")
+    monkeypatch.setattr(weights, "SPARE", 10)
+    load_model(folder, torch.float32, 64)
+    save_file({f"more.{at}": torch.zeros(1) for at in range(1000)}, folder / "more.safetensors")
+    with pytest.raises(ModelInvalid, match=r"more\.safetensors: more than \d+ tensors, and config\.json is of a model"):
+        load_model(folder, torch.float32, 64)
 
 
 @pytest.mark.parametrize("vocab_size", [24, 64])
