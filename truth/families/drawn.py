@@ -67,12 +67,14 @@ def drawn(number: int) -> tuple[str, dict[str, Any]]:
     for name in (
         "embedding_multiplier",
         "residual_multiplier",
-        "attention_multiplier",
         "logits_scaling",
         "logit_scale",
     ):
         if name in small:
             changes[name] = draw.choice((0.3, 1.0, 2.5))
+    if "attention_multiplier" in small:
+        # By a larger one scores are so sharp that float32 itself is further from float64 than a trial allows.
+        changes["attention_multiplier"] = draw.choice((0.02, 0.1, 0.3))
     rope = small.get("rope_parameters") or {}
     if "rope_theta" in rope:
         changes["rope_parameters"] = _rope(draw, model_type, _rotated(small | changes), rope)
