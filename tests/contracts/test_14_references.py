@@ -113,8 +113,8 @@ def test_a_size_that_rounds_otherwise_has_an_uncaptured_run_of_its_own() -> None
 
 
 def test_a_cache_without_room_for_references_has_an_uncaptured_run_of_every_size() -> None:
-    # 40 rows and the past of one sequence: 12 pages, three times.
-    few, enough = Toy(_cache(36)), Toy(_cache(37))
+    # 40 rows and the past of one sequence: 12 pages, four times.
+    few, enough = Toy(_cache(48)), Toy(_cache(49))
 
     assert (_checked(few), _checked(enough)) == (list(SIZES), list(SIZES))
 
@@ -142,8 +142,9 @@ def test_a_ladder_of_two_sizes_has_both() -> None:
         ("key of an earlier row", "other KV pages"),
     ],
 )
-def test_a_fault_of_one_size_is_found(fault: str, message: str, wrong: int, rounding: float) -> None:
-    subject = Toy(_cache(), fault, wrong, rounding)
+@pytest.mark.parametrize("pages", [400, 24], ids=["kept in the cache", "kept aside"])
+def test_a_fault_of_one_size_is_found(fault: str, message: str, wrong: int, rounding: float, pages: int) -> None:
+    subject = Toy(_cache(pages), fault, wrong, rounding)
 
     with pytest.raises(SelfCheckFailed, match=f"size {wrong} with .*{message}"):
         _checked(subject)
@@ -174,6 +175,21 @@ def test_what_a_replay_writes_over_a_reference_is_no_fault_that_it_hides() -> No
     assert _checked(subject) == list(SIZES)
 
     assert subject.uncaptured_sizes[:3] == [40, 32, 12]
+
+
+@pytest.mark.parametrize(("pages", "copies"), [(24, 1), (25, 0)])
+def test_what_a_replay_wrote_takes_memory_of_its_own_only_where_the_cache_has_not_twice_its_pages(
+    pages: int, copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = _cache(pages)
+    taken = list[int]()
+    take = KvCache.take
+    monkeypatch.setattr(KvCache, "take", lambda cache, pages: (taken.append(len(pages)), take(cache, pages))[1])
+
+    assert _checked(Toy(cache)) == list(SIZES)
+
+    # 40 rows and the past of one sequence: 12 pages.
+    assert taken.count(12) == copies
 
 
 class Waits(TorchDispatchMode):

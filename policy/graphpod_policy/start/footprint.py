@@ -19,6 +19,10 @@ from graphpod_policy.plan import Plan
 
 CHECK_COPIES = 1.5
 """Of the pages of one self-check: what the replay wrote, and a few layers of what is drawn or compared."""
+CHECK_LAYERS = 0.25
+"""Of the same pages, those layers alone: a cache of more than twice as many pages keeps there what the replay wrote."""
+CHECK_ROOM = 2.25
+"""Times the pages of a self-check that such a cache is to have: it may become a little smaller than it is planned."""
 CHECKED_PAGES = 4
 """Of one sequence of a checked decode step, at most; but for the first one, which has LONG_ROW tokens."""
 PREFIX_TOKENS = 1 << 22
@@ -274,9 +278,13 @@ def cache_room(
     check: `least` pages go before it.
     """
     plain = int(free * (1 - MARGIN)) - reserve
-    check = check_bytes(config, largest, page)
-    checked = max(free - reserve - check, int((free - reserve) / (1 + CHECK_COPIES))) if check else plain
-    return max(min(plain, least * page), min(plain, checked))
+    if not (checked := checked_pages(config, largest) * page):
+        return plain
+    kept_in_cache = free - reserve - int(CHECK_LAYERS * checked)
+    if min(plain, kept_in_cache) < CHECK_ROOM * checked:
+        kept_in_cache = 0
+    kept_aside = max(free - reserve - int(CHECK_COPIES * checked), int((free - reserve) / (1 + CHECK_COPIES)))
+    return max(min(plain, least * page), min(plain, max(kept_in_cache, kept_aside)))
 
 
 def largest_sizes(plan: Plan) -> dict[Phase, int]:
@@ -284,9 +292,9 @@ def largest_sizes(plan: Plan) -> dict[Phase, int]:
     return {phase: plan.rows(phase)[-1] for phase, row in plan.phases.items() if row.sizes}
 
 
-def check_bytes(config: EngineConfig, largest: Mapping[Phase, int], page: int) -> int:
-    """What the self-check of each phase's `largest` graph takes of a GPU alongside the KV cache, in pages of `page`
-    bytes; 0 where no graph is. A CPU's share of free memory is enough.
+def checked_pages(config: EngineConfig, largest: Mapping[Phase, int]) -> int:
+    """Pages of the KV cache that the self-check of each phase's `largest` graph uses on a GPU, at most; 0 where no
+    graph is. A CPU's share of free memory is enough for what a check needs.
     """
     device = config.features.device
     if device is Device.Cpu:
@@ -296,4 +304,4 @@ def check_bytes(config: EngineConfig, largest: Mapping[Phase, int], page: int) -
     # The lengths are drawn: the pages that half of the rows leave over hold a long one of a large step.
     decode = max(CHECKED_PAGES * rows, (CHECKED_PAGES - 1) * rows + long_row) if rows else 0
     prefill = pages_of(config, largest[Phase.Prefill]) + 2 if Phase.Prefill in largest else 0
-    return int(CHECK_COPIES * max(prefill, decode) * page)
+    return max(prefill, decode)

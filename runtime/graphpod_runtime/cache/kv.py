@@ -15,7 +15,8 @@ from graphpod_runtime.cache.cells import bits, quantises, stored
 from graphpod_runtime.memory.span import Span
 
 CELLS_TOGETHER = 8 << 20
-"""Elements of keys or values that are drawn or compared at one time, unless a layer has more: 32 MiB when drawn."""
+"""Elements of keys or values that are drawn, copied or compared at one time, unless a layer has more: drawn they are
+32 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,13 @@ class KvCache:
         """Whether `pages` [n] hold `content`, bit for bit. The device is waited for once."""
         return not bool(self.unlike(pages, content))
 
+    def copy(self, pages: Tensor, others: Tensor) -> None:
+        """`others` [n] of every layer become what `pages` [n] are, none of which is among them."""
+        for half in self.halves:
+            for first, end in self._together(len(pages)):
+                part = bits(half[first:end])
+                part.index_copy_(1, others, part.index_select(1, pages))
+
     def unlike(self, pages: Tensor, content: "PageContents") -> Tensor:
         """Whether any of `pages` [n] holds another bit than `content` has; one element, not waited for."""
         other = [
@@ -143,8 +151,8 @@ class KvCache:
                 bits(half).index_copy_(1, pages, bits(drawn.to(half.dtype)))
 
     def _together(self, pages: int) -> list[tuple[int, int]]:
-        """Layers, first to before end, whose `pages` are drawn or compared at one time: a launch for each layer would
-        keep a device waiting, and all of them at once would take gigabytes."""
+        """Layers, first to before end, whose `pages` are drawn, copied or compared at one time: a launch for each layer
+        would keep a device waiting, and all of them at once would take gigabytes."""
         layers = len(self.keys)
         cells = max(1, pages * math.prod(self.keys.shape[2:]))
         step = max(1, CELLS_TOGETHER // cells)

@@ -79,7 +79,8 @@ class References:
         if scenes.phase is not Phase.Prefill or len(own) <= BOOKS:
             return cls()
         room = max(len(scenes.of(one.count).pages) for one in wanted[-BOOKS:])
-        if (1 + BOOKS) * room >= scenes.cache.pages:
+        # The scene that is checked, each book's, and what the first one keeps at the end of the cache.
+        if (2 + BOOKS) * room >= scenes.cache.pages:
             return cls()
         references = {}
         for book, one in enumerate(own[: -1 - BOOKS : -1]):

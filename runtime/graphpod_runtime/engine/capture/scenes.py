@@ -6,7 +6,7 @@ larger one. So has the part of their past that is read.
 What goes to the device is copied without waiting for it: while it computes for one scene, the host makes the next.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -128,6 +128,19 @@ class Scene:
                 with_past = chunk.sequence.pages[: -(-chunk.start // self._cache.page_size)]
                 self._cache.draw(self._indices(with_past), SEED * (2 + self.book) + number)
         self.unwritten = self._cache.take(self.last_pages)
+
+    def keep(self) -> Callable[[], Tensor]:
+        """Keeps what its pages hold, until it is asked whether one of them holds another bit then (one element, not
+        waited for): in the last pages of the cache, where those are of no scene. Copies would take gigabytes that the
+        KV cache could have.
+        """
+        cache, pages, count = self._cache, self.pages, len(self.pages)
+        if 2 * count < cache.pages:
+            last = torch.arange(cache.pages - count, cache.pages, device=cache.device)
+            cache.copy(pages, last)
+            return lambda: cache.differs(pages, last)
+        content = cache.take(pages)
+        return lambda: cache.unlike(pages, content)
 
     def _indices(self, pages: Iterable[int]) -> Tensor:
         return torch.tensor(list(pages), dtype=torch.int64).to(self._cache.device, non_blocking=True)

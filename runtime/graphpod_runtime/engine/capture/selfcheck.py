@@ -159,11 +159,11 @@ class Checker:
     def _against_uncaptured(self, where: str, scene: Scene, size: int, replayed: tuple[Tensor, ...]) -> Found:
         """Whether `replayed`, and what the replay has left in the pages of `scene`, is what the code that was captured
         makes of it."""
-        written, counts = self.cache.take(scene.pages), [one.numel() for one in replayed]
+        unlike_now, counts = scene.keep(), [one.numel() for one in replayed]
         scene.reset()
         expected = copies(self.subject.uncaptured(scene.inputs, size))
         wrong = [(got != wanted).sum() for got, wanted in zip(replayed, expected, strict=True)]
-        other = self.cache.unlike(scene.pages, written)
+        other = unlike_now()
 
         def judge(values: list[float]) -> None:
             *of_results, of_pages = values

@@ -53,6 +53,12 @@ def test_pages_hold_what_was_drawn_until_any_of_it_changes(dtype: torch.dtype) -
         assert not cache.holds(pages, drawn), "the last slot of the last layer counts"
         half[3, 5, 15, 3, 63] = kept
     assert cache.holds(pages, drawn)
+    others = torch.tensor([2, 0, 3])
+    assert cache.differs(pages, others)
+    cache.copy(pages, others)
+    assert not cache.differs(pages, others)
+    assert cache.holds(others, drawn)
+    assert cache.holds(pages, drawn)
 
 
 @pytest.mark.parametrize("together", [1, 64 * 16 * 4 * 2, 1 << 20])
