@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,13 +72,17 @@ def _answered(
     model: Path, device: str, questions: list[str], tokens: int, more: dict[str, Any]
 ) -> tuple[list[tuple[int, ...]], dict[str, float]]:
     """Greedy answers in single precision, one after the other, and what was counted. On a CPU without graphs, whose
-    capture would take longer than the answers."""
+    capture would take longer than the answers. Each answer is a line of stderr, as they take seconds on a CPU."""
     greedy = SamplingOptions(max_tokens=tokens, temperature=0.0)
     policy = Policy.Disabled if device == "cpu" else Policy.Auto
+    kind = "with" if "speculative" in more else "without"
     more |= {"prefill": policy, "decode": policy}
     with Engine(model, device=device, dtype="float32", max_model_len=1024, max_batch=4, **more) as engine:
         began = time.perf_counter()
-        found = [engine.chat([{"role": "user", "content": one}], greedy).token_ids for one in questions]
+        found = []
+        for number, one in enumerate(questions, 1):
+            found.append(engine.chat([{"role": "user", "content": one}], greedy).token_ids)
+            print(f"{kind} drafts: answer {number} of {len(questions)}", file=sys.stderr, flush=True)
         rate = sum(map(len, found)) / (time.perf_counter() - began)
         value, names = engine.runner.counters.value, ("passes_total", "accepted_tokens_total")
         return found, {name: float(value(f"graphpod_speculation_{name}")) for name in names} | {"rate": rate}

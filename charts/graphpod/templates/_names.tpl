@@ -43,6 +43,18 @@ registry itself (its first part has a dot or a colon, or is localhost) gets no o
 {{- end }}
 {{- end }}
 
+{{- define "graphpod.operatorImage" -}}
+{{ include "graphpod.image" (dict "root" . "image" .Values.image "tag" .Chart.AppVersion) }}
+{{- end }}
+
+{{- define "graphpod.engineImage" -}}
+{{ include "graphpod.image" (dict "root" . "image" .Values.engine.image "tag" (printf "%s-cpu" .Chart.AppVersion)) }}
+{{- end }}
+
+{{- define "graphpod.engineGpuImage" -}}
+{{ include "graphpod.image" (dict "root" . "image" .Values.engine.gpuImage "tag" (printf "%s-cuda" .Chart.AppVersion)) }}
+{{- end }}
+
 {{/* The Secret with the webhook's certificate. */}}
 {{- define "graphpod.webhookSecret" -}}
 {{- if eq .Values.webhook.certificate "Secret" }}

@@ -56,10 +56,13 @@ What a pod derives when `spec.engine` and `spec.graph` are left out, on one GPU 
   of Qwen3-8B got 793 648 tokens before decode had its own kernel; with its memory, the estimate is 793 840.
 - **start** is a careful estimate. On that H200 the same shape was Ready after 33 s.
 - **graphs** are the policy of prefill and decode, each with the number of its sizes.
-- **attention** names the kernels of prefill. `torch` means that the image has no faster ones for this GPU. Decode runs
-  our own kernel from compute capability 8.0. Below (T4) PyTorch decodes, and the automatic context is 2048 tokens.
-- A100, H100 and B200 are those with 80, 80 and 180 GB. The image has kernels for Hopper (`KERNELS=`).
-- Speeds are in [Performance](../performance.md). Only H200 has been measured.
+- **attention** names the kernels of prefill. `fa3` assumes an image with flashinfer's kernels for Hopper, built with
+  [`make images-cuda KERNELS=…`](../how-to/gpu.md#3-push-the-images). An image without them runs `torch` in each row.
+  Decode runs our own kernel from compute capability 8.0. Below (T4) PyTorch decodes, and the automatic context is 2048
+  tokens.
+- A100, H100 and B200 are those with 80, 80 and 180 GB.
+- Speeds are in [Performance](../performance.md). H200 and H100 have been measured, outside a container. The other rows
+  are computed only.
 """
 HEAD = ("GPU", "context", "batch", "KV cache", "dtype", "attention", "graphs: prefill, decode", "start")
 

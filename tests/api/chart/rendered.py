@@ -23,6 +23,14 @@ def render(helm: Path, *settings: str) -> subprocess.CompletedProcess[str]:
     return run(helm, "template", "graphpod", str(CHART), *wanted, *(f"--set={setting}" for setting in settings))
 
 
+def notes(helm: Path, *settings: str) -> str:
+    """What an install prints after its objects."""
+    wanted = ["--namespace", NAMESPACE, "--dry-run=client"]
+    done = run(helm, "install", "graphpod", str(CHART), *wanted, *(f"--set={setting}" for setting in settings))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.partition("\nNOTES:\n")[2]
+
+
 def objects(rendered: str) -> list[dict]:
     """In an order of our own: the two helms differ in theirs."""
     found = [document for document in yaml.load_all(rendered, yaml.CSafeLoader) if document]
