@@ -6,14 +6,8 @@ from demo.ground import Kubectl
 from demo.objects import GaveUp, listed
 from demo.service import NAMESPACE, SELECTOR
 
-SHOWN = (
-    "graphpod_graphs",
-    "graphpod_graph_captures_total",
-    "graphpod_graph_replays_total",
-    "graphpod_graph_fallbacks_total",
-    "graphpod_forward_passes_total",
-    "graphpod_eager_passes_total",
-)
+SHOWN = ("graphpod_graph_replays_total", "graphpod_graph_fallbacks_total")
+"""Each pass is one or the other: on a graph, or without one."""
 
 Counters = dict[tuple[str, str], float]
 

@@ -29,4 +29,4 @@ def show(ground: Ground, found: Manifest) -> None:
 
 
 def _passes(reading: Counters) -> float:
-    return sum(value for (metric, _), value in reading.items() if metric == "graphpod_forward_passes_total")
+    return sum(reading.values())

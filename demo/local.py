@@ -34,7 +34,7 @@ class Testbed:
     def tools(self, say: Say) -> str:
         packages.ensure(say)
         used = golang.build((*golang.NODE_TOOLS, self._helm), say)
-        return f"{len(used)} of {len(golang.TOOLS)} binaries"
+        return f"Kubernetes and Helm, {len(used)} binaries"
 
     def prepare(self, say: Say) -> str:
         self._cluster.up(say)

@@ -14,38 +14,32 @@ def phase(**changes: object) -> dict:
     } | changes
 
 
-def test_each_phase_is_a_line_and_each_decision_says_why_and_what_to_do() -> None:
-    decision = {
-        "rule": "NoCuda",
-        "phase": "decode",
-        "stage": "Spec",
-        "outcome": "Adjusted",
-        "because": "no GPU is asked for",
-        "hint": "ask for nvidia.com/gpu",
-    }
+def decision(phase: str, because: str) -> dict:
+    return {"rule": "SelfCheck", "phase": phase, "because": because, "hint": "report it"}
+
+
+def test_each_phase_is_a_line_and_one_that_runs_a_weaker_policy_says_why_and_what_to_do() -> None:
     found = {
         "status": {
             "graph": {
-                "backend": "Recorder",
-                "configHash": "0123456789",
-                "resolverRevision": "1",
                 "prefill": phase(planned="Breakable", effective="Breakable"),
-                "decode": phase(),
-                "decisions": [decision],
-                "gates": ["PaddingGate"],
+                "decode": phase(effective="Breakable"),
+                "decisions": [decision("prefill", "a GPU is missing"), decision("decode", "a replay differs " * 9)],
             }
         }
     }
     lines = describe(found).splitlines()
     assert lines[1].split() == ["prefill", "Auto", "Breakable", "Breakable", "4/4", "Passed"]
-    assert lines[2].split() == ["decode", "Auto", "Full", "Full", "4/4", "Passed"]
-    assert "NoCuda (Spec, decode, Adjusted): no GPU is asked for" in lines[4]
-    assert "ask for nvidia.com/gpu" in lines[5]
-    assert lines[6].endswith("PaddingGate")
+    assert lines[2].split() == ["decode", "Auto", "Full", "Breakable", "4/4", "Passed"]
+    assert lines[3].startswith("  decode: a replay differs")
+    assert lines[-1].endswith("(SelfCheck); report it")
+    assert max(map(len, lines)) <= 100
+    assert "a GPU is missing" not in "".join(lines), "prefill runs what was planned"
 
 
 def test_a_phase_that_has_no_answer_yet_shows_a_dash() -> None:
     running = phase()
     del running["effective"], running["selfCheck"]
-    graph = {"backend": "Recorder", "configHash": "h", "resolverRevision": "1", "prefill": running, "decode": phase()}
-    assert describe({"status": {"graph": graph}}).splitlines()[1].split()[3] == "-"
+    graph = {"prefill": running, "decode": phase(), "decisions": [decision("prefill", "not yet")]}
+    (_, prefill, _) = describe({"status": {"graph": graph}}).splitlines()
+    assert prefill.split()[3] == "-"
