@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from graphpod_policy import ConfigError, ExitCode, ReasoningParser, ServingConfig, ToolParser, __version__
+from graphpod_policy.start.flags import BY_FLAGS, in_flags
 from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options, local_config
 from graphpod_runtime.base.arguments import memory, number, one_of
 from graphpod_runtime.base.leader import LEADER
@@ -85,10 +86,11 @@ def _serve(arguments: Sequence[str]) -> int:
                 print(f"graphpod-engine serve: {error}", file=sys.stderr)
                 return error.code
             except ConfigError as error:
-                print(f"graphpod-engine serve: {error}", file=sys.stderr)
+                print(f"graphpod-engine serve: {in_flags(str(error))}", file=sys.stderr)
                 return ExitCode.ConfigInvalid
             path = Path(folder) / "engine.json"
             path.write_bytes(config.canonical())
+            os.environ[BY_FLAGS] = "1"
         if options.leader is not None:
             os.environ[LEADER] = options.leader
         if options.node_index:

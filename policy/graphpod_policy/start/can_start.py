@@ -88,9 +88,11 @@ def can_start(
             what = f"spec.engine.speculative.draftModel: {choice.because}"
             found.append(Obstacle.of(ExitCode.AttentionUnavailable, what))
     facts = start_facts(config, model, node)
-    found += _host_cache(config, node)
+    pool = tuple(_host_cache(config, node))
+    found += pool
     found += processes_too_large(config, model, node)
-    found += _memory(replace(config, prefill_chunk=chunk_there(plan, facts)), facts, node)
+    memory = _memory(replace(config, prefill_chunk=chunk_there(plan, facts)), facts, node)
+    found += (one for one in memory if one.reason not in {problem.reason for problem in pool})
     if (refused := (plan if facts == NOTHING_KNOWN else refine(plan, facts)).refused) is not None:
         found.append(policy_refused(refused))
     if no_pods:
@@ -259,11 +261,14 @@ def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obs
         what = f"{taken}, and {size(free)} are free"
         yield Obstacle.of(ExitCode.WeightsTooLarge, what, _room_for_weights(config, model, given or least * page))
         return
-    activations = activation_bytes(config, model)
-    free -= host_tier_bytes(config) + kept_states_bytes(config, known)
+    activations, pool = activation_bytes(config, model), host_tier_bytes(config)
+    free -= pool + kept_states_bytes(config, known)
     if given is None:
         room = int((free - weights) * (1 - MARGIN)) - activations
-        if room // page < least:
+        without = int((free + pool - weights) * (1 - MARGIN)) - activations
+        if room // page < least <= without // page and config.features.device is Device.Cpu:
+            yield _pool_too_large(config, node, context, least * page, room)
+        elif room // page < least:
             yield kv_cache_too_small(config, context, room, page)
     elif given > free - weights - activations:
         what = f"{size(free)} are free, the weights take {size(weights)} and a prefill pass {size(activations)}"
@@ -290,6 +295,23 @@ def _host_cache(config: EngineConfig, node: NodeFacts) -> Iterator[Obstacle]:
         least = as_quantity(_whole_mebibytes(pool + taken))
         step = f"lower it, or raise spec.resources.limits.memory to more than {least}"
         yield Obstacle.of(ExitCode.HostCacheInvalid, what, step)
+
+
+def _pool_too_large(config: EngineConfig, node: NodeFacts, context: int, needed: int, room: int) -> Obstacle:
+    """On a CPU the pool is in the memory of weights and KV cache, which has `room` bytes for one sequence of `context`
+    tokens and, without the pool, the `needed` ones.
+    """
+    ranks, pool = config.features.ranks_of_node, config.features.host_cache_bytes or 0
+    missing = _whole_mebibytes(ranks * int((needed - room) / (1 - MARGIN)))
+    whose = "each rank has" if ranks > 1 else "there are"
+    what = (
+        f"spec.engine.hostCache.size {as_quantity(pool)} does not fit: {whose} {size(node.free_bytes or 0)} free for "
+        f"it, weights and a KV cache of at least {size(needed)} (a sequence of {context} tokens)"
+    )
+    most = (pool - missing) // MIB * MIB
+    lower = f"lower it to at most {as_quantity(most)}" if most > 0 else "remove it"
+    step = f"{lower}, or raise spec.resources.limits.memory by at least {as_quantity(missing)}"
+    return Obstacle.of(ExitCode.HostCacheInvalid, what, step)
 
 
 def _room_for_weights(config: EngineConfig, model: ModelFacts, cache: int) -> str:

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -28,6 +27,7 @@ from graphpod_policy import (
 from graphpod_policy.engine_features import WITH_WEIGHTS
 from graphpod_policy.features import MOST_TREE_TOKENS
 from graphpod_policy.start.draft_trees import tree_problem
+from graphpod_policy.start.flags import OF_TREES, in_flags
 from graphpod_runtime.api.gpus import Gpus, usable_gpus
 from graphpod_runtime.base.arguments import POLICIES, memory, number, one_of
 from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
@@ -259,8 +259,7 @@ def local_config(
         raise LocalError(ExitCode.SettingInvalid, f"{message}; add --speculative {'Eagle3' if tree else 'Ngram'}")
     steps = options.draft_tokens or Features().speculative_steps
     if problem := tree_problem(steps, options.draft_topk, options.draft_tree_tokens):
-        words = {"draftTokens": "--draft-tree-tokens", "topk": "--draft-topk", "steps": "--draft-tokens"}
-        raise LocalError(ExitCode.SettingInvalid, re.sub("|".join(words), lambda found: words[found[0]], problem))
+        raise LocalError(ExitCode.SettingInvalid, in_flags(problem, OF_TREES))
     files = options.host_cache_folder, options.host_cache_files
     if any(files) and not (all(files) and options.host_cache):
         message = "--host-cache-folder, --host-cache-files and --host-cache go together; add the missing ones"
@@ -291,7 +290,7 @@ def local_config(
     )
     request = GraphRequest(prefill=options.prefill, decode=options.decode)
     if missing := not_built(features, request, pods=False):
-        raise LocalError(ExitCode.FeatureNotBuilt, "; ".join(entry.message for entry in missing))
+        raise LocalError(ExitCode.FeatureNotBuilt, in_flags("; ".join(entry.message for entry in missing)))
     return EngineConfig.of(
         features,
         request,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from graphpod_policy import ConfigError, ExitCode
 from graphpod_policy.limits import MOST_CONTEXT
+from graphpod_policy.start.flags import in_flags
 from graphpod_runtime.api.engine import Engine
 from graphpod_runtime.api.errors import EngineFailed, RequestRefused
 from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options
@@ -44,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
             logprobs=options.logprobs,
             prompt_logprobs=options.prompt_logprobs,
         )
-        start_log = StartLog(lambda line: print(line, file=sys.stderr, flush=True))
+        start_log = StartLog(lambda line: print(in_flags(line), file=sys.stderr, flush=True))
         with Engine(**LocalOptions.of(options).of_library(), report=start_log.note) as engine:
             ready = time.time()
             if options.plain:
@@ -65,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{error.code.name}: {error}", file=sys.stderr)
         return error.code
     except (ConfigError, RequestRefused) as error:
-        print(f"{ExitCode.ConfigInvalid.name}: {error}", file=sys.stderr)
+        print(f"{ExitCode.ConfigInvalid.name}: {in_flags(str(error))}", file=sys.stderr)
         return ExitCode.ConfigInvalid
     for answer in found:
         print(answer.text)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from graphpod_policy import ConfigError, EngineConfig, ExitCode
+from graphpod_policy.start.flags import in_own_words
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.group_key import GROUP_KEY, KeyInvalid
 from graphpod_runtime.base.leader import LEADER, Leader
@@ -55,5 +56,5 @@ def _ending(path: Path, node: int) -> Ending:
         try:
             fatal = work(config, Path(folder), leader, node, admitted=_stay)
         except StartFailure as failure:
-            return Ending(failure.code, failure.message)
+            return Ending(failure.code, in_own_words(failure.message, os.environ))
     return Ending(ExitCode.Drained, "") if fatal is None else Ending(ExitCode(fatal.code), fatal.message)

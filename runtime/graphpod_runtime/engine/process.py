@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphpod_policy import Device, EngineConfig, ExitCode, config_hash
+from graphpod_policy.start.flags import in_own_words
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.group_key import GROUP_KEY, KeyInvalid
 from graphpod_runtime.base.leader import LEADER, Leader
@@ -72,7 +73,7 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
         rouse = others.rouse if others is not None else lambda: None
         _serve(config, link, pulse, make_runner or partial(_real_runner, others), began, rouse)
     except StartFailure as failure:
-        link.send([Fatal(failure.reason, failure.message, failure.code)])
+        link.send([Fatal(failure.reason, in_own_words(failure.message, os.environ), failure.code)])
         return failure.code
     except Exception as error:
         log.exception("the engine cannot go on")
@@ -97,7 +98,7 @@ def _serve(
     began: float,
     rouse: Callable[[], None],
 ) -> None:
-    start_log, collector = StartLog(log.info), PausedCollector()
+    start_log, collector = StartLog(lambda line: log.info("%s", in_own_words(line, os.environ))), PausedCollector()
 
     def report(report: "Report") -> None:
         collector.note(report.stages)

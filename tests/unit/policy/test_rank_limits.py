@@ -1,5 +1,6 @@
 """What several ranks cannot do is refused before a weight is read: by both numbers, or by the feature's name."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -149,6 +150,30 @@ def test_ranks_leave_less_room_for_a_host_cache() -> None:
     (found,) = (one for one in can_start(config, config.resolved(), None, node) if one.reason == "HostCacheInvalid")
     assert "of which front and 3 ranks themselves take 1.0 GiB" in found.what
     assert not can_start(config, config.resolved(), None, replace(node, container_bytes=(1 << 30) + processes_bytes(3)))
+
+
+def test_on_a_cpu_a_host_cache_that_leaves_no_room_is_named_and_not_the_kv_cache() -> None:
+    config, model, free = (
+        engine(Features(host_cache_bytes=32 << 30, max_model_len=2048)),
+        ModelFacts.of(LLAMA),
+        23 << 30,
+    )
+    (found,) = can_start(config, config.resolved(), model, replace(NOWHERE, free_bytes=free))
+    assert found.reason == "HostCacheInvalid"
+    assert "spec.engine.hostCache.size 32Gi does not fit: there are 23.0 GiB free" in found.what
+    most, missing = (int(amount) << 20 for amount in re.findall(r"(\d+)Mi", found.step))
+    assert most + missing == 32 << 30
+    lower = engine(Features(host_cache_bytes=most, max_model_len=2048))
+    assert not can_start(lower, lower.resolved(), model, replace(NOWHERE, free_bytes=free))
+    assert not can_start(config, config.resolved(), model, replace(NOWHERE, free_bytes=free + missing))
+
+
+def test_where_even_without_a_host_cache_no_context_fits_the_kv_cache_is_named() -> None:
+    model = ModelFacts.of(LLAMA)
+    free = weights_bytes(engine(Features()), model) + (1 << 20)
+    config = engine(Features(host_cache_bytes=1 << 20, max_model_len=2048))
+    (found,) = can_start(config, config.resolved(), model, replace(NOWHERE, free_bytes=free))
+    assert found.reason == "KvCacheTooSmall"
 
 
 EAGLE3 = LLAMA | {"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": 3000}
