@@ -8,6 +8,7 @@ from enum import Enum
 
 from graphpod_operator.explain.explanation import Explanation, Unchecked, Verdict, ladder_gaps
 from graphpod_policy import Backend, Cost, Decision, Obstacle, Outcome, Phase, Plan, Policy
+from graphpod_policy.cost.cost import CEILING, COMPILE_SECONDS
 from graphpod_policy.rules import GATES, is_about_built
 from graphpod_policy.rules.gates import Gap, closing
 from graphpod_policy.units import duration, size
@@ -177,8 +178,11 @@ def _cost(cost: Cost) -> str:
 
 def _start(explanation: Explanation) -> str:
     budget, captures = explanation.final.budget, any(row.sizes for row in explanation.final.phases.values())
-    spent = f"{duration(2 * budget.capture_seconds)} to capture, {duration(budget.check_seconds)} to check"
-    part = f" ({spent}: the costs above with a reserve; the rest: import and load)" if captures else ""
+    compiling = COMPILE_SECONDS[explanation.final.compile]
+    each = f"{CEILING} times the costs above" + (f" + {compiling} s to compile" if compiling else "")
+    spent = f"2 captures of up to {budget.capture_seconds} s ({each}), one that measures and one that is kept"
+    checks = f"{budget.check_seconds} s to check ({CEILING} times the costs above)"
+    part = f": {spent}; {checks}; the rest: import and load" if captures else ""
     return (
         f"Ready within {duration(budget.start_seconds)}, a careful estimate{part}; "
         f"the kubelet ends a start after {duration(explanation.start_limit)} (spec.engine.startTimeout)"

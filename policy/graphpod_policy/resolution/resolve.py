@@ -25,7 +25,7 @@ from graphpod_policy.resolution.sizing import (
 )
 from graphpod_policy.rules import BY_NAME, GATES, Case, speaking
 
-RESOLVER_REVISION = "2026-11-27.3"
+RESOLVER_REVISION = "2026-11-27.4"
 """Changes whenever the table or the search may give another plan for the same input."""
 
 AUTO_ORDER: dict[Phase, tuple[Policy, ...]] = {

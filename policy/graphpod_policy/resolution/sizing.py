@@ -95,20 +95,23 @@ def device_cut(sizes: Ladder, case: Case, chunk: int, *, is_own: bool) -> tuple[
     if features.device is Device.Cpu or sizes != default[: len(sizes)]:
         return sizes, ()
     row = memory_row(facts.gpu_memory_bytes)
+    by_memory = "on a GPU of this memory"
     if phase is Phase.Prefill:
-        latent = facts.model is not None and facts.model.latent_attention
-        most = min(row.prefill, LATENT_ATTENTION_MAX) if latent else row.prefill
+        ends = [(row.prefill, by_memory)]
+        if facts.model is not None and facts.model.latent_attention:
+            ends.append((LATENT_ATTENTION_MAX, "with latent attention"))
         if not is_own:
             prompt = max(limits.context(features, facts), PROMPT_LEAST)
-            most = min(most, next((size for size in sizes if size >= prompt), most))
+            ends += [(size, "with contexts this short") for size in sizes if size >= prompt][:1]
     elif features.max_batch is None:
-        most = limits.batch(features, facts)
+        ends = [(limits.batch(features, facts), by_memory)]
     else:
-        most = row.decode_split if features.tensor >= 4 else row.decode
+        ends = [(row.decode_split if features.tensor >= 4 else row.decode, by_memory)]
+    most, why = min(ends, key=lambda end: end[0])
     kept = tuple(size for size in sizes if size <= most)
     if kept == sizes:
         return sizes, ()
-    return kept, ((BY_NAME["LadderDevice"], f"{BY_NAME['LadderDevice'].because}: at most {most} {UNITS[phase]}"),)
+    return kept, ((BY_NAME["LadderDevice"], f"the default ladder ends lower {why}: at most {most} {UNITS[phase]}"),)
 
 
 def _clamped(sizes: Ladder, phase: Phase, most: int) -> tuple[Ladder, Changes]:

@@ -249,7 +249,7 @@ def test_latent_attention_ends_the_default_prefill_ladder_at_2048() -> None:
     assert there.phases[PREFILL].sizes[-1] == 2048
     told = [decision for decision in there.decisions if decision.rule == "LadderDevice"]
     assert [(d.phase, d.outcome) for d in told] == [(PREFILL, Outcome.Adjusted)]
-    assert told[0].because.endswith("at most 2048 tokens")
+    assert told[0].because == "the default ladder ends lower with latent attention: at most 2048 tokens"
     small = replace(latent, gpu_memory_bytes=16 * GIB)
     assert refine(resolve(CUDA, GraphRequest()), small).phases[PREFILL].sizes[-1] == 2048
 
@@ -267,6 +267,17 @@ def test_a_default_prefill_ladder_ends_where_one_pass_reads_the_longest_prompt(c
     assert chunk_there(again, facts) == last
     own = replace(short, prefill_chunk=8192)
     assert refine(resolve(own, GraphRequest()), facts).phases[PREFILL].sizes[-1] == 8192
+
+
+@pytest.mark.parametrize(
+    ("gibibytes", "context", "why"),
+    [(24, 9000, "on a GPU of this memory"), (80, 512, "with contexts this short")],
+)
+def test_a_shortened_default_ladder_says_which_of_its_ends_it_was(gibibytes: int, context: int, why: str) -> None:
+    plan = resolve(replace(CUDA, max_model_len=context, max_batch=64), GraphRequest())
+    there = refine(plan, Facts(gpu_memory_bytes=gibibytes * GIB))
+    (told,) = (one for one in there.decisions if one.rule == "LadderDevice" and one.phase is PREFILL)
+    assert told.because == f"the default ladder ends lower {why}: at most 2048 tokens"
 
 
 @pytest.mark.parametrize("budget", [{"budget_bytes": GIB}, {"budget_seconds": 7, "compile": CompileMode.Nothing}])
