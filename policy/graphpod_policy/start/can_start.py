@@ -114,7 +114,10 @@ def start_facts(config: EngineConfig, model: ModelFacts | None, node: NodeFacts)
     known = Facts(model=model, gpu_memory_bytes=node.memory_bytes, reads_whole_tables=whole)
     if model is None or node.free_bytes is None:
         return known
-    left = node.free_bytes - weights_bytes(config, model) - host_tier_bytes(config) - kept_states_bytes(config, known)
+    weights = weights_bytes(config, model)
+    if weights > node.free_bytes:  # an obstacle says so; what graphs may take is no question then
+        return known
+    left = node.free_bytes - weights - host_tier_bytes(config) - kept_states_bytes(config, known)
     free = capture_room(config, known, max(0, left))
     return replace(known, free_bytes=free)
 

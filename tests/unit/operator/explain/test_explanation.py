@@ -243,6 +243,14 @@ def test_colour_is_for_terminals_only(run: Explain) -> None:
 # node and model
 
 
+def test_where_the_weights_alone_do_not_fit_no_advice_is_about_the_memory_of_graphs(run: Explain) -> None:
+    config = Path(__file__).parents[4] / "benchmarks/shapes/qwen3-8b/config.json"
+    _, told, _ = run(GPU, "-o", "json", "--node", "gpu=T4", "--model-config", str(config))
+    there = json.loads(told)
+    assert [one["reason"] for one in there["obstacles"]] == ["WeightsTooLarge"]
+    assert not {"LadderMemory", "LadderEmpty"} & {one["rule"] for one in there["decisions"]}
+
+
 def test_a_node_and_a_model_tell_what_the_engine_will_make_of_the_plan(run: Explain, model: Path) -> None:
     big = GPU + "  engine:\n    maxModelLen: 20000\n    maxBatch: 512\n"
     _, told, _ = run(big, "-o", "json", "--node", "gpu=L4,count=1", "--model-config", str(model))
