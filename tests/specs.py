@@ -1,6 +1,7 @@
 """Specs made from the schema: for each field, values at, inside and outside the bounds of each of its keywords."""
 
 from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 from graphpod_operator.schema import crd
@@ -15,6 +16,8 @@ WHOLE: dict[str, Any] = {
     "spec.model.cache": {"size": "1Gi"},
     "spec.model.secretRef": {"name": "a"},
     "spec.engine.speculative": {"method": "Ngram"},
+    "spec.engine.hostCache": {"size": "1Gi"},
+    "spec.engine.hostCache.file": {"path": "/a/b", "size": "1Gi"},
     "spec.engine.imagePullSecrets[]": {"name": "a"},
     "spec.engine.apiKeySecretRef": {"name": "a"},
     "spec.engine.tlsSecretRef": {"name": "a"},
@@ -50,6 +53,16 @@ BESIDE: dict[str, Any] = {
     "spec.parallelism.nodes": {"expert": 1, "pipeline": 2},
 }
 """What a field needs beside it."""
+
+ELSEWHERE: dict[str, Any] = {
+    "spec.engine.hostCache.file": {
+        "podTemplate": {
+            "volumes": [{"name": "a", "emptyDir": {}}],
+            "volumeMounts": [{"name": "a", "mountPath": "/a"}],
+        }
+    }
+}
+"""What a field, and each in it, needs elsewhere in the spec."""
 
 TEXTS = (
     "", "a", "b", "A b", "-a", "a/b", "/", "/a/b", "/a/", "/a/../b", "/model/x", "/etc", "a\n", "é", "0", "-1", "1.5",
@@ -156,7 +169,8 @@ def with_value(path: str, value: Any) -> Any:
         made = [made] if name.endswith("[]") else made
         made = {**WHOLE.get(parent, {}), **BESIDE.get(here, {}), name.removesuffix("[]"): made}
         here = parent
-    return made
+    needed = [more for field, more in ELSEWHERE.items() if f"{path}.".startswith(f"{field}.")]
+    return reduce(merged, (*needed, made))
 
 
 def merged(one: Any, other: Any) -> Any:

@@ -100,7 +100,7 @@ def tried(
         trial.row = row_of(model_type)
         trial.recurrent = trial.row.pop("recurrent")
         config = tiny(model_type, **changes)
-        reference = _written(config, folder, respelt)
+        reference = written(config, folder, respelt)
     except Exception as error:  # noqa: BLE001 (a family's own code may raise anything)
         trial.outcome, trial.refused, trial.because = "Refused", "Config", _said(error)
         return trial
@@ -139,7 +139,7 @@ def tried(
     return trial
 
 
-def _written(config: Any, folder: Path, respelt: Callable[[Path], None] | None) -> Any:
+def written(config: Any, folder: Path, respelt: Callable[[Path], None] | None = None) -> Any:
     """A random model of `config` in `folder`, as transformers loads it. Norms and biases are random, too."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()

@@ -119,6 +119,10 @@ class Operator:
     sources: tuple[Path, ...] = ()
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
 
+    def said(self, words: str, place: Place) -> list[str]:
+        """The lines of its log with `words` about what is in `place`: it serves other tests, too."""
+        return [line for line in self.log.read_text().splitlines() if words in line and f'"{place.namespace}/' in line]
+
     def start(self, *, whole: bool = False) -> None:
         """`whole`: as a container starts it, with an interpreter of its own and all its imports. Otherwise a process
         that has imported them is forked, unless the packages are others.

@@ -198,9 +198,10 @@ def test_rankings_have_the_paths_and_forms_of_others(pod: Front, path: str) -> N
     objects = body | {"documents": [{"text": text} for text in TEXTS], "return_documents": False}
     status, answer = post(pod, path, objects)
     assert status == 200
-    assert answer["results"] == [
-        {name: row[name] for name in ("index", "relevance_score")} for row in expected["results"]
-    ]
+    # Texts may be of other passes than before, whose numbers differ in their last bits.
+    assert [row["index"] for row in answer["results"]] == [row["index"] for row in expected["results"]]
+    for row, other in zip(answer["results"], expected["results"], strict=True):
+        assert row == {name: pytest.approx(other[name], abs=1e-5) for name in ("index", "relevance_score")}
     for wrong in ([{"text": 5}], [{"text": "a", "title": "b"}], [{}], [[]]):
         assert post(pod, path, body | {"documents": wrong})[0] == 400
 

@@ -38,7 +38,7 @@ from graphpod_runtime.models.loader import load_model
 from tests.unit.runtime.conftest import engine_config, random_prompts
 from tests.unit.runtime.models.test_configurations import logits
 from truth.families.tiny import tiny
-from truth.families.trial import _written as written
+from truth.families.trial import written
 from truth.families.variants import YARN
 
 GROUPED = {"topk_method": "group_limited_greedy", "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2}

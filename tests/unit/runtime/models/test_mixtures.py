@@ -26,7 +26,7 @@ from graphpod_runtime.models.mlp.moved_weights import tipping_of
 from tests.unit.runtime.conftest import random_prompts
 from tests.unit.runtime.models.test_configurations import logits
 from truth.families.tiny import tiny
-from truth.families.trial import _written as written
+from truth.families.trial import written
 
 WINDOWED = {"use_sliding_window": True, "sliding_window": 6}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -27,7 +27,7 @@ from tests.unit.runtime.ranks.asking import Told
 from tests.unit.runtime.ranks.conftest import GREEDY, SCORED, VOCABULARY, alone, config, sampled
 from tests.unit.runtime.ranks.rank_forks import RankForks
 from truth.families.tiny import tiny
-from truth.families.trial import _written as write_tiny
+from truth.families.trial import written as write_tiny
 
 TWO = 2
 ONLINE = "online"

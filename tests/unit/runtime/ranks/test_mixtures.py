@@ -17,7 +17,7 @@ from graphpod_runtime.wire.counters import Counters
 from tests.unit.runtime.ranks.conftest import GREEDY, POLICIES, SCORED, VOCABULARY, alone, config, sampled
 from tests.unit.runtime.ranks.rank_forks import RankForks
 from truth.families.tiny import tiny
-from truth.families.trial import _written as written
+from truth.families.trial import written
 
 CHANGES: dict[str, dict[str, Any]] = {
     "mixtral": {},

@@ -24,7 +24,7 @@ from tests.unit.runtime.ranks.conftest import (
 )
 from tests.unit.runtime.ranks.rank_forks import Answer, RankForks
 from truth.families.tiny import tiny
-from truth.families.trial import _written as written
+from truth.families.trial import written
 
 ONE = Ask(PROMPTS[:1])
 ENDING = Ask([prompt[:1] for prompt in random_prompts(12, longest=30)], max_tokens=1)

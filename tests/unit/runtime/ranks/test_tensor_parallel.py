@@ -21,7 +21,7 @@ from tests.unit.runtime.ranks.conftest import (
 )
 from tests.unit.runtime.ranks.rank_forks import RankForks
 from truth.families.tiny import tiny
-from truth.families.trial import _written as written
+from truth.families.trial import written
 
 
 @pytest.mark.parametrize(("prefill", "decode"), sampled(*POLICIES, count=1))

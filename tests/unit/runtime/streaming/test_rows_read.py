@@ -18,7 +18,7 @@ from graphpod_runtime.models.loader import load_model
 from tests.unit.runtime.conftest import engine_config, write_llama
 from tests.unit.runtime.models.fp8_checkpoints import FORMATS, quantize
 from truth.families.tiny import tiny
-from truth.families.trial import _written as written
+from truth.families.trial import written
 
 VOCABULARY = 208
 """Of which four ranks have equal parts."""
