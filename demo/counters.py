@@ -1,5 +1,7 @@
 """The engine's own counters, read through the API server from the admin port of the pod."""
 
+from collections.abc import Collection
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from demo.ground import Kubectl
@@ -26,12 +28,12 @@ def exposition(cluster: Kubectl, pod: str) -> str:
     return cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:8001/proxy/metrics")
 
 
-def counters(text: str) -> Counters:
-    """(metric, phase) -> its sum over the other labels."""
+def counters(text: str, metrics: Collection[str] = SHOWN) -> Counters:
+    """(metric, phase) -> its sum over the other labels, of these `metrics`."""
     sums: Counters = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            if sample.name in SHOWN and "phase" in sample.labels:
+            if sample.name in metrics and "phase" in sample.labels:
                 key = sample.name, sample.labels["phase"]
                 sums[key] = sums.get(key, 0.0) + sample.value
     return sums

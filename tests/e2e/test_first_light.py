@@ -26,6 +26,13 @@ from demo.weights import model_folder
 from testbed import Cluster
 from tests.api.operator.explained import GRAPHPOD
 
+COUNTED = (
+    "graphpod_graphs",
+    "graphpod_graph_replays_total",
+    "graphpod_graph_fallbacks_total",
+    "graphpod_forward_passes_total",
+    "graphpod_eager_passes_total",
+)
 OWNED = (
     "deployments,replicasets,pods,services,endpointslices,configmaps,serviceaccounts,controllerrevisions,"
     "poddisruptionbudgets"
@@ -50,7 +57,7 @@ def client(installed: Cluster, service: Manifest) -> Iterator[OpenAI]:
 
 
 def read_counters(cluster: Cluster) -> Counters:
-    return counters(exposition(cluster, serving_pod(cluster)))
+    return counters(exposition(cluster, serving_pod(cluster)), COUNTED)
 
 
 def total(reading: Counters, metric: str) -> float:
