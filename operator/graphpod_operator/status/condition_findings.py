@@ -172,20 +172,20 @@ def _workload(
         silent = (answer.message for pod in current if isinstance(answer := seen.readings.get(pod.uid), NoReading))
         what = f"{serving} of {asked} pods of this spec serve, and no start makes progress"
         return Finding(Reason.RolloutStuck, "; ".join((what, *list(silent)[:1])))
-    others = f"; the {desired.kind.kind} still counts other pods"
-    rest = _lost(desired, seen) or (others if serving == asked else _unlabelled(found, rollout, seen))
+    rest = _lost(desired, seen) or _unlabelled(found, rollout, seen)
+    rest = rest or (f"; the {desired.kind.kind} still counts other pods" if serving == asked else "")
     return Finding(Reason.Starting, f"{serving} of {asked} {pods} of this spec serve{rest}")
 
 
 def _unlabelled(found: Service, rollout: DeploymentRollout, seen: Observed) -> str:
-    """That there are pods which the operator does not see: somebody took labels away by which it watches pods, or an
-    admission policy set others. Kubernetes does not put labels of pods back, and the operator may not write pods.
+    """That pods serve which the operator does not see: somebody took labels away by which it watches pods. Kubernetes
+    does not put labels of pods back, and the operator may not write pods.
     """
-    # those that end count, too: their ReplicaSet reports them as gone a moment later
-    if rollout.replicas <= (known := sum(pod.answers_requests for pod in seen.pods)):
+    # Not those that exist: a Deployment counts a new pod a moment before it is seen here.
+    if rollout.available <= (known := len(_ready(seen))):
         return ""
     return (
-        f"; {rollout.replicas} exist, and {known} of them have the labels {'='.join(MANAGED_BY)} and "
+        f"; {rollout.available} are available, and {known} of them have the labels {'='.join(MANAGED_BY)} and "
         f"{OWNER_LABEL}: kubectl -n {found.key.namespace} get pods -l {INSTANCE_LABEL}={found.key.name} --show-labels"
     )
 

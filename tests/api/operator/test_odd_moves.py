@@ -25,7 +25,7 @@ def test_a_serving_pod_that_lost_our_label_is_named_and_found_again_with_it(
     ready.merge("deployment", "demo", {"status": dict.fromkeys(COUNTED, 1)}, "status")
     ready.label("pod", name, {label: None})
     told = eventually(ready.reached("WorkloadAvailable", "False", "Starting"))
-    assert "1 exist, and 0 of them have the labels" in told
+    assert "1 are available, and 0 of them have the labels" in told
     ready.label("pod", name, {label: value})
     eventually(ready.reached("Ready", "True", "Ready"))
 
