@@ -22,6 +22,7 @@ from graphpod_runtime.engine.start.node import model_of
 from graphpod_runtime.engine.start.rehearsal import during_load
 from graphpod_runtime.engine.start.rehearsal.during_load import (
     SWITCH,
+    Steps,
     attend,
     done_during,
     multiply,
@@ -38,7 +39,7 @@ CPU = torch.device("cpu")
 
 
 def _alive() -> bool:
-    return any(one.name == "during-load" for one in threading.enumerate())
+    return any(one.name.startswith("during-load") for one in threading.enumerate())
 
 
 def test_steps_run_in_their_order_in_a_thread_that_has_ended_with_the_block(caplog: pytest.LogCaptureFixture) -> None:
@@ -50,7 +51,7 @@ def test_steps_run_in_their_order_in_a_thread_that_has_ended_with_the_block(capl
         done.append((name, threading.current_thread().name, torch.is_grad_enabled()))
 
     caplog.set_level(logging.INFO)
-    with done_during([(name, lambda name=name: step(name)) for name in ("first", "second")], CPU):
+    with done_during(Steps(tuple((name, lambda name=name: step(name)) for name in ("first", "second"))), CPU):
         assert sys.getswitchinterval() == pytest.approx(SWITCH)
         assert not done
         go.set()
@@ -60,13 +61,45 @@ def test_steps_run_in_their_order_in_a_thread_that_has_ended_with_the_block(capl
     assert "during the load: first 0.0" in caplog.text
 
 
+def test_lanes_begin_behind_what_is_first_and_run_side_by_side(caplog: pytest.LogCaptureFixture) -> None:
+    done: list[str] = []
+    meeting = threading.Barrier(2)
+
+    def meets(name: str) -> None:
+        meeting.wait(10)
+        done.append(name)
+
+    first = ("triton", lambda: done.append("triton"))
+    lanes = ((("compiler", lambda: meets("one")),), (("products", lambda: meets("other")),))
+    caplog.set_level(logging.INFO)
+    with done_during(Steps((first,), lanes), CPU):
+        pass
+    assert done[0] == "triton"
+    assert sorted(done[1:]) == ["one", "other"]
+    assert not _alive()
+    assert all(name in caplog.text for name in ("triton 0.0", "compiler 0.0", "products 0.0"))
+
+
+def test_a_lane_that_hangs_is_named_while_the_other_has_ended() -> None:
+    go = threading.Event()
+    lanes = ((("compiler", lambda: None),), (("products", lambda: None), ("sampling", lambda: go.wait(60))))
+    try:
+        with (
+            pytest.raises(StartFailure, match='step "sampling" has not ended'),
+            done_during(Steps((("triton", lambda: None),), lanes), CPU, 0.2),
+        ):
+            pass
+    finally:
+        go.set()
+
+
 def test_a_step_that_fails_is_logged_and_the_next_one_runs(caplog: pytest.LogCaptureFixture) -> None:
     done: list[str] = []
 
     def fails() -> None:
         raise RuntimeError("no such kernel")
 
-    with done_during([("sampling", fails), ("attention", lambda: done.append("attention"))], CPU):
+    with done_during(Steps((("sampling", fails), ("attention", lambda: done.append("attention")))), CPU):
         pass
     assert done == ["attention"]
     [record] = [one for one in caplog.records if one.levelno == logging.WARNING]
@@ -83,7 +116,7 @@ def test_a_start_that_fails_begins_no_other_step() -> None:
         failed.wait(10)
 
     def load() -> None:
-        with done_during([("first", first), ("second", lambda: done.append("second"))], CPU):
+        with done_during(Steps((("first", first), ("second", lambda: done.append("second")))), CPU):
             begun.wait(10)
             # The block has ended before the first step does.
             threading.Timer(0.05, failed.set).start()
@@ -97,7 +130,7 @@ def test_a_start_that_fails_begins_no_other_step() -> None:
 
 def test_a_step_that_hangs_ends_the_start_by_its_name_within_the_limit_of_the_stage() -> None:
     go, before, beats = threading.Event(), sys.getswitchinterval(), list[float]()
-    steps = [("products", lambda: None), ("attention", lambda: go.wait(60))]
+    steps = Steps((("products", lambda: None), ("attention", lambda: go.wait(60))))
     try:
         with (
             pytest.raises(StartFailure, match='step "attention" has not ended 0 s after') as failed,
@@ -115,7 +148,7 @@ def test_a_load_that_fails_is_the_cause_even_where_a_step_hangs(caplog: pytest.L
     go, begun = threading.Event(), threading.Event()
 
     def load() -> None:
-        with done_during([("attention", lambda: (begun.set(), go.wait(60)))], CPU, 0.05):
+        with done_during(Steps((("attention", lambda: (begun.set(), go.wait(60))),)), CPU, 0.05):
             begun.wait(10)
             raise ValueError("the weights do not fit")
 
@@ -133,7 +166,7 @@ def test_a_thread_that_cannot_be_started_leaves_the_switch_interval_as_it_was(mo
 
     before = sys.getswitchinterval()
     monkeypatch.setattr(threading.Thread, "start", none_left)
-    with pytest.raises(RuntimeError, match="new thread"), done_during([("first", lambda: None)], CPU):
+    with pytest.raises(RuntimeError, match="new thread"), done_during(Steps((("first", lambda: None),)), CPU):
         pass
     assert sys.getswitchinterval() == pytest.approx(before)
 
@@ -142,7 +175,7 @@ def test_a_start_gives_a_step_the_time_of_its_stage(
     started: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = threading.Event()
-    monkeypatch.setattr(during_load, "steps_of", lambda *_: [("compiler", lambda: go.wait(60))])
+    monkeypatch.setattr(during_load, "steps_of", lambda *_: Steps((("compiler", lambda: go.wait(60)),)))
     monkeypatch.setattr(starter, "stage_limits", lambda plan: {"Loading": 0.05})
     try:
         with pytest.raises(StartFailure, match='step "compiler" has not ended') as failed:
@@ -154,22 +187,21 @@ def test_a_start_gives_a_step_the_time_of_its_stage(
 
 def test_a_cpu_has_no_steps(llama_folder: Path) -> None:
     config = engine_config(llama_folder, Policy.Breakable, Policy.Full)
-    assert steps_of(config, Host(), model_of(llama_folder), ALONE, compiles=True) == []
+    assert steps_of(config, Host(), model_of(llama_folder), ALONE, compiles=True) == Steps()
 
 
 def test_a_gpu_has_those_that_its_start_needs(llama_folder: Path) -> None:
     config = engine_config(llama_folder, Policy.Breakable, Policy.Full)
     place: Any = SimpleNamespace(device=torch.device("cuda", 0))
 
-    def names(model: bool = True, compiles: bool = True, **ranks: int) -> list[str]:
+    def names(model: bool = True, compiles: bool = True, **ranks: int) -> list[list[str]]:
         of_ranks: Any = SimpleNamespace(**({"rank": 0, "count": 1} | ranks))
-        return [
-            name for name, _ in steps_of(config, place, model_of(llama_folder) if model else None, of_ranks, compiles)
-        ]
+        steps = steps_of(config, place, model_of(llama_folder) if model else None, of_ranks, compiles)
+        return [[name for name, _ in lane] for lane in (steps.first, *steps.lanes)]
 
-    assert names() == ["compiler", "products", "sampling", "attention", "every size"]
-    assert names(compiles=False, model=False) == ["products", "attention", "every size"]
-    assert names(rank=1, count=2) == ["compiler", "products"]
+    assert names() == [["triton"], ["compiler"], ["products", "sampling", "attention", "every size"]]
+    assert names(compiles=False, model=False) == [["triton"], ["products", "attention", "every size"]]
+    assert names(rank=1, count=2) == [["triton"], ["compiler"], ["products"]]
 
 
 def test_sampling_is_rehearsed_with_the_kinds_of_logits_that_the_start_rehearses(
@@ -220,7 +252,7 @@ def test_a_start_loads_within_the_block(
         return real(*arguments)
 
     go = threading.Event()
-    monkeypatch.setattr(during_load, "steps_of", lambda *_: [("waiting", lambda: go.wait(10))])
+    monkeypatch.setattr(during_load, "steps_of", lambda *_: Steps((("waiting", lambda: go.wait(10)),)))
     monkeypatch.setattr(starter, "Sleeping", lambda *arguments: (sleeping(*arguments), go.set())[0])
     started()
     assert seen == ["loading"]

@@ -1,10 +1,13 @@
 """What a start does while weights are read, because it needs none of them.
 
-A thread imports what compiles, has libraries make their handles, and runs kernels of attention and of sampling on a few
-rows: those that earlier starts compiled are loaded then. The main thread waits for a disk or the device meanwhile.
+A thread imports what compiles. Another one has libraries make their handles, and runs kernels of attention and of
+sampling on a few rows: those that earlier starts compiled are loaded then. It mostly waits for the driver, as the main
+thread does for a disk or the device. Triton, which both use, is imported before they part: else each might wait for a
+module that the other has begun to import.
+
 Nothing is kept but what is loaded, in the process and on the device: so a step that fails costs the time that it would
-have saved. It is logged, and the start does the same again where it needs it. The thread has ended when the weights are
-there: no capture, no compilation and no reading of memory finds it at work. A step that hangs ends the start.
+have saved. It is logged, and the start does the same again where it needs it. The threads have ended when the weights
+are there: no capture, no compilation and no reading of memory finds them at work. A step that hangs ends the start.
 """
 
 import logging
@@ -14,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -36,6 +40,8 @@ from graphpod_runtime.models.registry import computed_by_transformers
 
 logger = logging.getLogger("graphpod.engine")
 
+THREAD = "during-load"
+
 Step = tuple[str, Callable[[], object]]
 """A name for the log, and what is done."""
 
@@ -48,35 +54,42 @@ WIDTH = 64
 """Of the matrices that are multiplied."""
 
 
-def steps_of(config: EngineConfig, place: Place, model: ModelFacts | None, ranks: Ranks, compiles: bool) -> list[Step]:
+class Steps(NamedTuple):
+    """What is done during a load."""
+
+    first: tuple[Step, ...] = ()
+    lanes: tuple[tuple[Step, ...], ...] = ()
+    """A thread each, once what is first has been done."""
+
+
+def steps_of(config: EngineConfig, place: Place, model: ModelFacts | None, ranks: Ranks, compiles: bool) -> Steps:
     """Those of a start of `config`, whose model is `model`; none on a CPU, which has nothing to load, and where code is
     mostly there and needs no compiler."""
     device = place.device
     if device.type != "cuda":
-        return []
-    steps: list[Step] = [("compiler", import_compiler)] if compiles else []
-    steps.append(("products", lambda: multiply(dtype_of(config.element), device)))
+        return Steps()
+    steps: list[Step] = [("products", lambda: multiply(dtype_of(config.element), device))]
     if model is not None and ranks.rank == 0:
         steps.append(("sampling", lambda: sample(model.vocab, config, device)))
     if ranks.count == 1:
         steps.append(("attention", lambda: attend(config, device)))
         steps.append(("every size", lambda: multiply_all(config, device)))
-    return steps
+    kernels = tuple(steps)
+    return Steps((("triton", import_triton),), ((("compiler", import_compiler),), kernels) if compiles else (kernels,))
 
 
 @contextmanager
 def done_during(
-    steps: Sequence[Step], device: torch.device, limit: float = FLOOR_SECONDS, waits: OnProgress = ignore_progress
+    steps: Steps, device: torch.device, limit: float = FLOOR_SECONDS, waits: OnProgress = ignore_progress
 ) -> Iterator[None]:
-    """Within, a thread does `steps`, one after the other. It has ended when the block ends; if that raises, it does not
-    begin another. StartFailure if it works for more than `limit` seconds after the block; `waits` hears of each second
-    of that time.
+    """Within, threads do `steps`. They have ended when the block ends; if that raises, they do not begin another step.
+    StartFailure if they work for more than `limit` seconds after the block; `waits` hears of each second of that time.
     """
-    if not steps:
+    if not any(steps):
         yield
         return
     during = _During(steps, device)
-    thread = threading.Thread(target=during.run, name="during-load", daemon=True)
+    thread = threading.Thread(target=during.run, name=THREAD, daemon=True)
     interval = sys.getswitchinterval()
     try:
         sys.setswitchinterval(SWITCH)
@@ -91,7 +104,7 @@ def done_during(
         began = time.perf_counter()
         if not _ended(thread, limit, waits):
             during.ends.set()
-            raise StartFailure(ExitCode.Stuck, f"the start waits for its thread during-load: {during.hangs(limit)}")
+            raise StartFailure(ExitCode.Stuck, f"the start waits for its thread {THREAD}: {during.hangs(limit)}")
         took = ", ".join(f"{name} {seconds:.2f}" for name, seconds in during.seconds.items())
         logger.info("during the load: %s s; waited %.2f s more for it", took, time.perf_counter() - began)
     finally:
@@ -108,33 +121,57 @@ def _ended(thread: threading.Thread, limit: float, waits: OnProgress) -> bool:
 
 
 class _During:
-    """The steps of a thread, with their seconds."""
+    """The steps of a start's threads, with their seconds."""
 
-    def __init__(self, steps: Sequence[Step], device: torch.device) -> None:
+    def __init__(self, steps: Steps, device: torch.device) -> None:
         self._steps, self._device = steps, device
         self.ends = threading.Event()
         self.seconds: dict[str, float] = {}
-        self._doing = ""
+        """Of the steps that have ended."""
+        self._doing: dict[int, str] = {}
+        """The step of each lane."""
 
     def hangs(self, seconds: float) -> str:
-        """What it does for more than `seconds` after the load."""
-        return f'its step "{self._doing}" has not ended {seconds:.0f} s after the weights were there'
+        """What is done for more than `seconds` after the load."""
+        name = next((name for name in list(self._doing.values()) if name not in self.seconds), "")
+        return f'its step "{name}" has not ended {seconds:.0f} s after the weights were there'
 
     def run(self) -> None:
-        """All of them, unless it is to end. A thread has modes and a current device of its own."""
+        """All of them, unless they are to end."""
+        self._lane(0, self._steps.first)
+        own, *others = self._steps.lanes or ((),)
+        threads = [
+            threading.Thread(target=self._lane, args=(number, lane), name=f"{THREAD}-{number}", daemon=True)
+            for number, lane in enumerate(others, 1)
+        ]
+        for thread in threads:
+            thread.start()
+        self._lane(0, own)
+        for thread in threads:
+            thread.join()
+
+    def _lane(self, number: int, steps: Sequence[Step]) -> None:
+        """One after the other. A thread has modes and a current device of its own."""
         with torch.no_grad():
             if self._device.type == "cuda":
                 torch.cuda.set_device(self._device)
-            for name, step in self._steps:
+            for name, step in steps:
                 if self.ends.is_set():
                     return
-                self._doing, began = name, time.perf_counter()
+                self._doing[number], began = name, time.perf_counter()
                 try:
                     step()
                 except Exception:
                     logger.warning("during the load, %s: the start does it again where it needs it", name,
                                    exc_info=True)  # fmt: skip
                 self.seconds[name] = time.perf_counter() - began
+
+
+def import_triton() -> None:
+    """What kernels are compiled by; and the driver by which they are launched."""
+    from triton.runtime import driver
+
+    driver.active.get_current_device()
 
 
 def multiply(dtype: torch.dtype, device: torch.device) -> None:
