@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from graphpod_policy import ExitCode, Policy
+from graphpod_policy.cost.selfcheck import comparisons
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.distributed.agreement import ALONE
 from graphpod_runtime.engine.runner import Runner
@@ -274,5 +275,7 @@ def test_a_layer_is_multiplied_at_every_size_as_its_own_matrices_are(
     multiply_all(config, CPU)
     layer = load_model(llama_folder, torch.float32, 64).module().get_submodule("body.layers.0")
     weights = {tuple(one.shape) for one in layer.parameters() if one.dim() == 2}
-    sizes = {config.prefill_chunk, *PREFILL_SIZES, *DECODE_SIZES}
+    eager = {rows for sizes in (PREFILL_SIZES, DECODE_SIZES) for one in comparisons(sizes) if one.eager
+             for rows in (one.count, one.padded)}  # fmt: skip
+    sizes = {config.prefill_chunk, *PREFILL_SIZES, *DECODE_SIZES, *eager}
     assert made == {(size, *weight) for size in sizes for weight in weights}

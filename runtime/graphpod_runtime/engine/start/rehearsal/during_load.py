@@ -22,6 +22,7 @@ from typing import NamedTuple
 import torch
 
 from graphpod_policy import EngineConfig, ExitCode, ModelFacts, Phase, Quantization
+from graphpod_policy.cost.selfcheck import comparisons
 from graphpod_policy.start.stage_limits import FLOOR_SECONDS
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.progress import OnProgress, ignore_progress
@@ -182,11 +183,13 @@ def multiply(dtype: torch.dtype, device: torch.device) -> None:
 
 
 def multiply_all(config: EngineConfig, device: torch.device) -> None:
-    """The products of one layer for every size of both ladders: the library has a kernel for some of them each, and
-    loads it when it is first used. The model's output matrix is left out, for its size, and so are FP8 ones."""
+    """The products of one layer for every size of both ladders, and for what their self-check runs without padding: the
+    library has a kernel for some of them each, and loads it when it is first used. The model's output matrix is left
+    out, for its size, and so are FP8 ones.
+    """
     if (shape := _shape_of(config)) is None or shape.scheme is not None:
         return
-    sizes = sorted({config.prefill_chunk, *(rows for phase in Phase for rows in config.rows(phase))})
+    sizes = sorted({config.prefill_chunk, *(rows for phase in Phase for rows in _rows_of(config.rows(phase)))})
     matrices, dtype = matrices_of(shape), dtype_of(config.element)
     # One memory for all weights, and one for all inputs.
     weights = torch.zeros(max(outputs * inputs for outputs, inputs in matrices), dtype=dtype, device=device)
@@ -195,6 +198,12 @@ def multiply_all(config: EngineConfig, device: torch.device) -> None:
         weight = weights[: outputs * inputs].view(outputs, inputs)
         for rows in sizes:
             product(given[: rows * inputs].view(rows, inputs), weight)
+
+
+def _rows_of(sizes: tuple[int, ...]) -> set[int]:
+    """Those of the graphs of `sizes` and of their self-check."""
+    checked = list(comparisons(sizes)) if sizes else []
+    return {*sizes, *(rows for one in checked if one.eager for rows in (one.count, one.padded))}
 
 
 def matrices_of(shape: ModelShape) -> list[tuple[int, int]]:
