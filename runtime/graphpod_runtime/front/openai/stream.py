@@ -25,7 +25,7 @@ from graphpod_runtime.front.request_id import request_id
 from graphpod_runtime.front.requests.engine_stream import MOST_WAITING
 from graphpod_runtime.front.requests.errors import CLIENT_GONE, ApiError, our_mistake, slow_reader
 from graphpod_runtime.front.requests.generation import Generation, Piece
-from graphpod_runtime.front.server.connection import ABORT, READ
+from graphpod_runtime.front.server.connection import ABORT, FILLER, READ
 from graphpod_runtime.wire.messages import FinishReason
 
 log = logging.getLogger("graphpod.front")
@@ -103,6 +103,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._id = request_id(scope)
         self._stalled_seconds = scope["extensions"][READ]["seconds"]
+        scope["extensions"][FILLER] = COMMENT
         try:
             with self._until:
                 await self._answer(receive, send)

@@ -34,6 +34,11 @@ WHOLE = "graphpod.whole"
 """That the request's body has come already."""
 READ = "graphpod.read"
 """That of how long a stream's client may read nothing."""
+FILLER = "graphpod.filler"
+"""That of bytes without a meaning, which may stand between two parts of the answer's body; set once it has begun."""
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+PROBE_SECONDS, MOST_PROBE_SECONDS = 0.1, 15.0
+"""Between what is written to a client that sends no more: each time is double the last one."""
 
 
 def room_for_connections(files: int | None = None) -> int:
@@ -67,6 +72,7 @@ class Connection(HttpToolsProtocol):
     LIMITS = DEFAULT_LIMITS
     _waits: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
+    _probes: asyncio.TimerHandle | None = None
     _answering: RequestResponseCycle | None = None
     """The request that the application works on; `cycle` is the one that was read last."""
     _refused: _Refused | None = None
@@ -89,11 +95,27 @@ class Connection(HttpToolsProtocol):
         """Ends what waits for the connection: timers, the request that is answered, those that were sent ahead."""
         self._stop_waiting()
         self._stop_looking()
+        if self._probes is not None:
+            self._probes.cancel()
         for cycle in (self._answering, *(cycle for cycle, _ in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether answers are owed to a client that sends no more. It has shut down its writing side, or closed the
+        connection; both arrive as the same packet, and only what is written to it shows which: a closed one resets.
+        """
+        last = self.cycle
+        if last is None or last.response_complete or last.more_body or self.scheme == "https":
+            return False
+        if last.scope["http_version"] != "1.1":  # takes no interim answers
+            return False
+        last.keep_alive = False
+        if self._probes is None:
+            self._probe_after(PROBE_SECONDS)
+        return True
 
     def pause_writing(self) -> None:
         """More waits for the client than it should."""
@@ -229,6 +251,21 @@ class Connection(HttpToolsProtocol):
         if self._waits is not None:
             self._waits.cancel()
             self._waits = None
+
+    def _probe_after(self, seconds: float) -> None:
+        self._probes = self.loop.call_later(seconds, self._probe, min(2 * seconds, MOST_PROBE_SECONDS))
+
+    def _probe(self, next_after: float) -> None:
+        """Writes what means nothing to a client that reads on. The second write ends a connection that is closed."""
+        cycle = self._answering
+        if cycle is None or cycle.response_complete:
+            return
+        extensions: Any = cycle.scope["extensions"]
+        if not cycle.response_started:
+            self.transport.write(CONTINUE)
+        elif (filler := extensions.get(FILLER)) and not self.flow.write_paused:
+            self.transport.write(b"%x\r\n%b\r\n" % (len(filler), filler))
+        self._probe_after(next_after)
 
     def _look_again_at(self, waiting: int) -> None:
         # A stream gives its client up earlier, and says why (openai/stream.py).
