@@ -94,6 +94,11 @@ class FileReads:
                 left = Left(node.namespace, node.text, node.end - len(node.pages), numbered)
                 self._left.append((self._host.filling(node.pages), left))
 
+    @property
+    def unsaved(self) -> int:
+        """Pages on their way to the host, of which no file can be written yet."""
+        return sum(len(left.slots) for _, left in self._left)
+
     def settle(self) -> None:
         """Takes what was read, begins what can be read, and hands over what can be written."""
         while self._left and all(move.landed for move in self._left[0][0]):

@@ -19,6 +19,8 @@ from enum import StrEnum
 from queue import SimpleQueue
 from typing import NamedTuple, Protocol
 
+import numpy
+
 from graphpod_runtime.cache.files.page_file import BadPage
 from graphpod_runtime.cache.files.page_folder import PageFolder
 from graphpod_runtime.cache.files.page_keys import page_keys
@@ -212,7 +214,8 @@ class FileTier:
         if self.folder.has(key):
             self.folder.touch(key)
             return
-        buffer[:] = self.pool.content(slot)
+        # An assignment to `buffer` holds the interpreter's lock for milliseconds, which the engine's thread needs.
+        numpy.copyto(numpy.frombuffer(buffer, numpy.uint8), numpy.frombuffer(self.pool.content(slot), numpy.uint8))
         if self._numbers[slot] != number:
             self.failed(FileFailure.Overtaken)
             return

@@ -64,10 +64,16 @@ def eventually(done: Callable[[], object]) -> None:
 
 def settled(scheduler: Scheduler) -> None:
     """All that was evicted is in files."""
-    files = scheduler.kv.host.files if scheduler.kv.host is not None else None
+    kv = scheduler.kv
+    assert kv.host is not None
+    files, reads = kv.host.files, kv.files
     assert files is not None
-    scheduler.kv.settle()
-    eventually(lambda: not files.waiting_tokens)
+    assert reads is not None
+
+    def saved() -> bool:
+        return kv.settle() and not reads.unsaved and not files.waiting_tokens
+
+    eventually(saved)
 
 
 @pytest.mark.parametrize(("policies", "dtype"), [(POLICIES[1], KvCacheDtype.Auto), (POLICIES[1], KvCacheDtype.Fp8)])
