@@ -13,12 +13,14 @@ from graphpod_policy.start.footprint import host_tier_bytes
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.cache.host_tier import HostCacheFailure, HostTier, LoadCosts
 from graphpod_runtime.cache.kv import KvCache
+from graphpod_runtime.cache.page_packing import packing_for
 from graphpod_runtime.cache.pinned_pool import CopyLine, PinnedPool
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from tests.unit.runtime.cache.test_page_packing import packs_rightly
 from tests.unit.runtime.conftest import random_prompts
 from tests.unit.runtime.engine.test_host_cache import (  # noqa: F401
     always,
@@ -73,6 +75,15 @@ def equal(these: list[torch.Tensor], those: list[torch.Tensor]) -> bool:
 def sleep(line: CopyLine) -> None:
     with torch.cuda.stream(line.stream):
         torch.cuda._sleep(LONG)
+
+
+@pytest.mark.parametrize("halves", [1, 2])
+@pytest.mark.parametrize(
+    ("word", "width"),
+    [(torch.int64, 4096), (torch.int64, 1), (torch.int64, 1025), (torch.int32, 77), (torch.uint8, 4097)],
+)
+def test_one_kernel_packs_pages_of_any_width(word: torch.dtype, width: int, halves: int) -> None:
+    packs_rightly(packing_for(CUDA), CUDA, word, width, halves)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn])

@@ -2,8 +2,8 @@
 
 Order is kept on the device, and the host waits for nothing:
 
-- A store runs behind all that was launched before it. It gathers its pages into staging memory, a kernel for keys and
-  one for values, and copies that to the host. From the gather on the pages may be written (`Stored.left`), so their
+- A store runs behind all that was launched before it. It gathers its pages into staging memory and copies that to the
+  host. From the gather on the pages may be written (`Stored.left`), so their
   next owner does not wait for the link to the host.
 - A load runs behind all that was launched before it (a page may be zeroed there) and behind the moves that its caller
   names. It copies its slots into staging memory of its own and scatters that over its pages.
@@ -31,6 +31,7 @@ from graphpod_runtime.cache.host_pool import MEASURED_PAGES, halves, load_costs,
 from graphpod_runtime.cache.host_tier import CopyFailed
 from graphpod_runtime.cache.kv import KvCache
 from graphpod_runtime.cache.moves import Move, Stored
+from graphpod_runtime.cache.page_packing import packing_for
 
 SLAB_BYTES = 256 << 20
 """A power of two: torch pins no other amounts."""
@@ -67,11 +68,6 @@ class CopyLine:
         self.seconds = 0.0
         """Of moves that have landed."""
         self._timed: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
-
-    def half(self, pages: int, number: int) -> Tensor:
-        """Keys (0) or values (1) of the first `pages` of the staging memory: [pages * layers, words]."""
-        part = self.staging[:pages, :, number]
-        return part.view(pages * part.shape[1], part.shape[2])
 
     @contextmanager
     def move(self) -> Iterator[torch.cuda.Event]:
@@ -114,10 +110,9 @@ class PinnedPool:
         self._word = next(word for word in WORDS if count % word.itemsize == 0)
         self._slot = (layers, parts, count // self._word.itemsize)
         self._device, self._pages = cache.device, cache.pages
-        self._halves = [half.view(self._word).flatten(0, 1) for half in halves(cache)]
-        """Keys and values, [layers * pages, words]."""
-        self._first_rows = torch.arange(layers, device=cache.device) * cache.pages
-        """Of each layer there."""
+        self._halves = tuple(half.view(self._word) for half in halves(cache))
+        """Keys and values, [layers, pages, words]."""
+        self._packing = packing_for(cache.device)
         self._stores, self._loads = (
             CopyLine(cache.device, torch.empty((self.at_once, *self._slot), dtype=self._word, device=cache.device))
             for _ in range(2)
@@ -148,9 +143,7 @@ class PinnedPool:
         line, slots, left = self._stores, list(moved), torch.cuda.Event()
         line.stream.wait_stream(torch.cuda.current_stream(self._device))
         with line.move() as kept:
-            rows = self._rows(list(moved.values()))
-            for number, half in enumerate(self._halves):
-                torch.index_select(half, 0, rows, out=line.half(len(slots), number))
+            self._packing.gather(self._halves, self._sent(moved.values()), line.staging[: len(slots)])
             left.record()
             for place, first, end in self._runs(slots):
                 place.copy_(line.staging[first:end], non_blocking=True)
@@ -161,11 +154,10 @@ class PinnedPool:
         line.stream.wait_stream(torch.cuda.current_stream(self._device))
         self._wait(line.stream, behind)
         with line.move() as landed:
-            rows = self._rows(pages)
+            sent = self._sent(pages)
             for place, first, end in self._runs(slots):
                 line.staging[first:end].copy_(place, non_blocking=True)
-            for number, half in enumerate(self._halves):
-                half.index_copy_(0, rows, line.half(len(slots), number))
+            self._packing.scatter(line.staging[: len(slots)], sent, self._halves)
         return PinnedMove(landed)
 
     def content(self, slot: int) -> memoryview:
@@ -206,10 +198,9 @@ class PinnedPool:
             assert isinstance(move, PinnedMove)
             stream.wait_event(move.event)
 
-    def _rows(self, pages: Sequence[int]) -> Tensor:
-        """Of `pages` in every layer, page by page: [pages * layers]."""
-        at = torch.tensor(list(pages)).to(self._device, non_blocking=True)
-        return (at[:, None] + self._first_rows).flatten()
+    def _sent(self, pages: Iterable[int]) -> Tensor:
+        """Their numbers, on the device."""
+        return torch.tensor(list(pages)).to(self._device, non_blocking=True)
 
     def _runs(self, slots: Sequence[int]) -> Iterator[tuple[Tensor, int, int]]:
         """Memory of slots that follow each other in one slab, and which of `slots` they are: [first, end)."""
