@@ -1,6 +1,7 @@
 """The optional webhook's warnings: what `explain` would say of a service, as kubectl prints it. Pure.
 
-It never refuses. Without it nothing is unsafe: the operator judges every stored service again.
+It never refuses, and its words say so: the service is written, and does not run. Without it nothing is unsafe: the
+operator judges every stored service again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from graphpod_operator.api.spec import Spec
+from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.explain.explanation import Explanation, explain
 from graphpod_operator.explain.manifest import Manifest
 from graphpod_operator.install.allow_lists import AllowLists
@@ -19,6 +21,8 @@ from graphpod_operator.schema.validation_errors import field_path, mistakes
 
 WARNING_MAX = 250
 """Characters of one warning; the API server cuts longer ones at 256 once they are many."""
+WILL_NOT_RUN = "will not run until this is fixed: "
+"""How a warning begins about what the operator answers with Accepted=False."""
 MOST = 15
 """Warnings of one answer; the API server passes on 4096 characters in all."""
 
@@ -38,13 +42,13 @@ def _warnings(new: Mapping[str, Any], old: Mapping[str, Any], allowed: AllowList
         return  # a label, say: who wrote the spec has read the warnings
     metadata = new.get("metadata") or {}
     if bounds.BREACH in new:
-        yield _cut(f"refused: {new[bounds.BREACH]}")
+        yield _cut(f"{WILL_NOT_RUN}{new[bounds.BREACH]}")
         return
     try:
         spec = Spec.model_validate(new.get("spec"))
     except ValidationError as error:
         for one in mistakes(error)[:MOST]:
-            yield _cut(f"refused: {field_path(('spec', *one.place))}: {one.what}")
+            yield _cut(f"{WILL_NOT_RUN}{field_path(('spec', *one.place))}: {one.what}")
         return
     name, namespace = metadata.get("name") or "unnamed", metadata.get("namespace") or ""
     warnings = list(_lines(explain(Manifest("", name, namespace, spec, new), allowed=allowed)))
@@ -54,10 +58,13 @@ def _warnings(new: Mapping[str, Any], old: Mapping[str, Any], allowed: AllowList
 
 
 def _lines(explanation: Explanation) -> Iterator[str]:
-    """What is refused first, then each decision with its hint, once for both phases."""
+    """What stands against a start first, then each decision with its hint, once for both phases. Who asked for no pods
+    has nothing to fix.
+    """
     refused = explanation.plan.refused
     for one in explanation.obstacles:
-        yield _cut(f"{'refused' if one.code is not None else one.reason}: {one}")
+        wanted = one.reason == Reason.Suspended.name
+        yield _cut(f"{one.reason}: {one}" if wanted else f"{WILL_NOT_RUN}{one}")
     phases: dict[str, list[str]] = {}
     for decision in explanation.plan.decisions:
         if decision != refused:

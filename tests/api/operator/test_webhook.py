@@ -87,7 +87,7 @@ def test_kubectl_apply_prints_what_explain_would_say(warner: Operator, place: Pl
     eventually(lambda: "rule NoCuda" in apply(place, suspend=True)[1] or place.remove())
     said, warned = apply(place, suspend=True, engine={"deterministic": True})
     assert "configured" in said
-    assert "Warning: refused: spec.engine.deterministic: deterministic mode" in warned
+    assert "Warning: will not run until this is fixed: spec.engine.deterministic: deterministic mode" in warned
 
 
 def test_an_apply_that_changes_nothing_warns_of_nothing(warner: Operator, place: Place) -> None:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from graphpod_operator.explain.admission_warnings import MOST, WARNING_MAX, warnings_of
+from graphpod_operator.explain.admission_warnings import MOST, WARNING_MAX, WILL_NOT_RUN, warnings_of
+from graphpod_operator.install.allow_lists import AllowLists
 from graphpod_operator.kube import bounds
 from tests.unit.operator.objects import inference_service
 
@@ -18,7 +19,21 @@ def test_a_decision_is_told_with_its_rule_and_its_hint_once_for_both_phases() ->
 
 
 def test_a_feature_that_is_not_built_comes_first_and_names_the_field() -> None:
-    assert warnings(engine={"deterministic": True})[0].startswith("refused: spec.engine.deterministic: ")
+    assert warnings(engine={"deterministic": True})[0].startswith(f"{WILL_NOT_RUN}spec.engine.deterministic: ")
+
+
+def test_no_warning_says_that_a_service_is_refused_since_it_is_written() -> None:
+    """The API server goes on to print `created`."""
+    wrong = {"engine": {"deterministic": True}, "replicas": -1}
+    none = AllowLists(images=())
+    for spec, allowed in ((wrong, AllowLists()), ({"engine": {"image": "a/b:c"}}, none), ({"role": "Prefill"}, none)):
+        told = warnings_of(inference_service(**spec), {}, allowed)
+        assert told[0].startswith("will not run until this is fixed: spec.")
+        assert not [line for line in told if "refused" in line]
+
+
+def test_a_service_that_is_to_have_no_pods_has_nothing_to_fix() -> None:
+    assert warnings(suspend=True)[0].startswith("Suspended: no pod will start: spec.suspend is true; ")
 
 
 def test_a_policy_that_is_refused_names_phase_and_rule() -> None:
@@ -26,19 +41,19 @@ def test_a_policy_that_is_refused_names_phase_and_rule() -> None:
         graph={"prefill": "Breakable", "sizes": {"prefill": [5000]}, "onUnsupported": "Fail"},
         engine={"maxModelLen": 16, "maxBatch": 1},
     )
-    assert any(line.startswith("refused: spec.graph.prefill: rule LadderEmpty") for line in told)
+    assert any(line.startswith(f"{WILL_NOT_RUN}spec.graph.prefill: rule LadderEmpty") for line in told)
 
 
 def test_a_spec_the_models_refuse_is_allowed_and_told() -> None:
-    assert warnings(replicas=-1)[0].startswith("refused: spec.replicas: must be at least 0, found -1")
+    assert warnings(replicas=-1)[0].startswith(f"{WILL_NOT_RUN}spec.replicas: must be at least 0, found -1")
     assert warnings(graph={"decode": "Piecewise"})[0].startswith(
-        "refused: spec.graph.decode: must be one of Auto, Full"
+        f"{WILL_NOT_RUN}spec.graph.decode: must be one of Auto, Full"
     )
 
 
 def test_a_spec_that_the_operator_does_not_read_is_refused_before_it_is_explained() -> None:
     deep = bounds.stripped(inference_service(), "spec.podTemplate: the spec is nested more than 32 levels deep")
-    assert warnings_of(deep, {}) == ["refused: spec.podTemplate: the spec is nested more than 32 levels deep"]
+    assert warnings_of(deep, {}) == [f"{WILL_NOT_RUN}spec.podTemplate: the spec is nested more than 32 levels deep"]
     assert warnings_of(deep, inference_service()) == warnings_of(deep, {})
     assert warnings_of(deep, deep) == []
 

@@ -111,7 +111,7 @@ def watch() -> ServiceWatch:
 async def test_who_writes_a_service_is_warned_and_never_refused(warner: Warner) -> None:
     response = await warner.review(inference_service(engine={"deterministic": True}))
     assert (response["uid"], response["allowed"]) == ("u", True)
-    assert response["warnings"][0].startswith("refused: spec.engine.deterministic: ")
+    assert response["warnings"][0].startswith("will not run until this is fixed: spec.engine.deterministic: ")
     same = inference_service()
     assert "warnings" not in await warner.review(same, same)
 
@@ -135,7 +135,7 @@ async def test_a_spec_that_is_too_deep_or_too_large_is_told_so(warner: Warner) -
         deep = {"a": deep}
     service = inference_service(podTemplate={"volumes": [{"name": "deep", "csi": deep}]})
     (told,) = (await warner.review(service, inference_service()))["warnings"]
-    assert told.startswith("refused: spec.podTemplate.volumes[0].csi")
+    assert told.startswith("will not run until this is fixed: spec.podTemplate.volumes[0].csi")
     assert "nested more than 32 levels" in told
     large = inference_service(podTemplate={"annotations": {f"a{n}": "x" * 300 for n in range(5000)}})
     assert 2**20 < len(json.dumps(large)) < BODY_MAX
