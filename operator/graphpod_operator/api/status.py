@@ -65,7 +65,7 @@ class PhaseStatus(StatusModel):
     display: Word | None = Field(
         None,
         description="The effective policy with its backend, and the planned one where that is stronger: the printer "
-        "column. `Full (planned)` until a warm-up ended. Absent while the spec is refused and no pod serves.",
+        "column. `Full (planned)` until a warm-up ended.",
     )
     sizes: SizeCounts = Field(description="Sizes planned, captured and failed.")
     capture_seconds: float | None = Field(
@@ -118,8 +118,7 @@ class GraphStatus(StatusModel):
     )
     captured: Word | None = Field(
         None,
-        description="Captured over planned sizes, such as 26/26; eager where none is planned. Absent while the spec is "
-        "refused and no pod serves.",
+        description="Captured over planned sizes, such as 26/26; eager where none is planned.",
     )
     prefill: PhaseStatus = Field(description="The prefill phase.")
     decode: PhaseStatus = Field(description="The decode phase.")
@@ -140,9 +139,7 @@ class GraphStatus(StatusModel):
         description="The pods and their effective policies. Absent while they agree.",
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
-    config_hash: Word | None = Field(
-        None, description="Name of the engine configuration, a hash of its bytes. Absent while the spec is refused."
-    )
+    config_hash: Word | None = Field(None, description="Name of the engine configuration, a hash of its bytes.")
     resolver_revision: Word = Field(description="Revision of the rules that made the plan.")
     budget_seconds: Count = Field(description="Longest start of a container, in seconds (spec.engine.startTimeout).")
     advice: LadderAdviceStatus | None = Field(
@@ -263,9 +260,9 @@ class Status(StatusModel):
     conditions: tuple[Condition, ...] = Field(
         (),
         max_length=16,
-        description="Accepted, ModelAvailable, WorkloadAvailable and GraphsCaptured, which make Ready; Scheduled, "
-        "Available, Degraded, PolicyUpdateAvailable and EngineUpdateAvailable; Reconciling and Stalled only "
-        "while True.",
+        description="Ready; Stalled and Reconciling only while True; Available; Accepted, ModelAvailable, "
+        "WorkloadAvailable and GraphsCaptured, which make Ready; Scheduled and Degraded; some only while the spec asks "
+        "for them; PolicyUpdateAvailable and EngineUpdateAvailable.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     url: Annotated[str, Field(max_length=512)] | None = Field(
@@ -285,12 +282,16 @@ class Status(StatusModel):
     revision: Word | None = Field(
         None,
         description="Revision of the running pods. The annotation graphpod.dev/adopt takes a newer one, which the "
-        "conditions PolicyUpdateAvailable and EngineUpdateAvailable name. Absent while the spec is refused.",
+        "conditions PolicyUpdateAvailable and EngineUpdateAvailable name. Absent while nothing makes pods.",
     )
     selector: Annotated[str, Field(max_length=512)] | None = Field(
         None, description="Label selector of the pods, for autoscalers."
     )
-    graph: GraphStatus | None = Field(None, description="CUDA graphs: requested, planned and running.")
+    graph: GraphStatus | None = Field(
+        None,
+        description="CUDA graphs: requested, planned and running. While the spec is refused, that of the last accepted "
+        "spec, which runs on; absent if nothing does.",
+    )
     model: ModelStatus | None = Field(
         None, description="Downloaded weights. Absent with pvc://, and while the spec is refused."
     )

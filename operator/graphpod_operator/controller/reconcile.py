@@ -45,6 +45,7 @@ from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.plan.writes import not_applied
 from graphpod_operator.revisions import recovery
+from graphpod_operator.revisions.accepted_plan import accepted_plan
 from graphpod_operator.revisions.garbage_collection import GarbageCollector
 from graphpod_operator.status.status import status
 from graphpod_operator.status.writer import StatusWriter
@@ -159,7 +160,8 @@ class Reconciler:
                 elif memory.refused is not None:
                     again = max(0.0, memory.refused.until - self._clock.monotonic())
         reread, memory.reread = memory.reread, False
-        config_hash = outcome.config_hash if isinstance(outcome, Desired) else None
+        accepted = accepted_plan(given, outcome, stopped)
+        config_hash = accepted.config_hash if accepted is not None else None
         weights = outcome.weights if isinstance(outcome, Desired) else None
         fetching = [one.pod for one in weights.downloads if one.pod is not None] if weights is not None else []
         seen = await self._observer.observe(key, done.held_up, reread, config_hash, fetching)
@@ -170,7 +172,7 @@ class Reconciler:
         ordering: float | None = None
         if isinstance(outcome, Desired) and stopped is None:
             seen, ordering = await self._weights_sender.carry_out(found, outcome, seen, memory)
-        reported = status(found, outcome, stopped, seen, now)
+        reported = status(found, outcome, stopped, seen, now, accepted)
         held_back = None if unheard else await self._writer.write(found, reported, memory)
         if failure is not None:
             raise HeldUp(failure, held_back) from failure  # by any other pause it would be tried at each look

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from pydantic import ValidationError
 
 from graphpod_operator.api.lifecycle import ScalingProvider, Updates
 from graphpod_operator.api.spec import Spec
-from graphpod_operator.cache.child import Child
 from graphpod_operator.cache.controller_revision import MADE_FROM, UNDEGRADED
-from graphpod_operator.cache.projections import is_ours
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.intent.engine_config import EngineFile, engine_config
@@ -25,6 +23,7 @@ from graphpod_operator.plan.capture_failure_annotation import CaptureFailures
 from graphpod_operator.plan.desired_child import DesiredChild
 from graphpod_operator.plan.desired_state import Desired, PendingUpdate, Withheld
 from graphpod_operator.plan.downloads import Weights, weights
+from graphpod_operator.plan.own_revisions import OwnRevision, kept_as, own_revisions, running_as
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render import scaling
@@ -69,13 +68,13 @@ def desire(given: PlanInput) -> Desired | Refused:
     mark = made_from(spec, found.queue)
     fresh, policy = _render(owner, mark)
     if (broken := installed.allowed.breach(spec, found.key.namespace)) is not None:
-        return Refused(Reason.NotAllowed, broken, policy)
+        return Refused(Reason.NotAllowed, broken)
     lacking = _without_keda(spec, given.absent, installed.prometheus) or _without_groups(spec, given.absent)
     if lacking is not None:
-        return replace(lacking, policy=policy)
+        return lacking
     if isinstance(asked := weights(owner, found.spec, given.weights), Refused):
-        return replace(asked, policy=policy)
-    kept = _kept(found, given.revisions)
+        return asked
+    kept = own_revisions(found, given.revisions)
     known = [one.data for one in kept if one.data is not None and one.data[MADE_FROM] == mark]
     same = [data for data in known if UNDEGRADED not in data]
     adopted = found.adopt is not None and isinstance(fresh, Rendering) and found.adopt == fresh.revision
@@ -89,7 +88,7 @@ def desire(given: PlanInput) -> Desired | Refused:
         news = _news(owner, pinned, fresh)
     if asked is not None and asked.missing is not None and not _runs(given, pinned, kept):
         waiting = _waiting(owner, pinned, kept, given, replace(asked, waits=True))
-        return _too_large(found, waiting.children, policy) or replace(waiting, news=news)
+        return _too_large(found, waiting.children) or replace(waiting, news=news)
     before = capture_failure_annotation.recall(given.capture_failures, pinned.revision, found.adopt)
     running = _weaker(owner, pinned, before, kept)
     after = before
@@ -99,7 +98,7 @@ def desire(given: PlanInput) -> Desired | Refused:
         running = capture_fallback.degraded(pinned, after, owner)
         after = replace(after, runs=running.revision)
     desired = _desired(owner, pinned, running, kept, given, after.text())
-    return _too_large(found, desired.children, policy) or replace(
+    return _too_large(found, desired.children) or replace(
         desired,
         weights=asked,
         policy=replace(running.policy, phases=pinned.policy.phases),
@@ -110,33 +109,26 @@ def desire(given: PlanInput) -> Desired | Refused:
     )
 
 
-def _too_large(found: Service, children: Iterable[DesiredChild], policy: Plan) -> Refused | None:
+def _too_large(found: Service, children: Iterable[DesiredChild]) -> Refused | None:
     """Why one of the children cannot be made for its size."""
     for child in children:
         if (size := bounds.oversized(child.body)) is not None:
             made = f"the {child.resource.kind} made from the spec has {size // 1024} KiB"
             what = f"{bounds.largest(found.spec)}: {made}, more than {bounds.MADE_BYTES // 1024}"
-            return Refused(Reason.SpecTooLarge, what, policy)
+            return Refused(Reason.SpecTooLarge, what)
     return None
 
 
-def _runs(given: PlanInput, pinned: Rendering, kept: list[_OwnRevision]) -> bool:
+def _runs(given: PlanInput, pinned: Rendering, kept: list[OwnRevision]) -> bool:
     """Whether what makes its pods was made from this rendering, or from a weaker form of it: its weights were there."""
     if given.running is None:
         return False
-    made = _made_as(given, kept)
+    made = running_as(given, kept)
     undegraded = made.get(UNDEGRADED) if made is not None else None
     return pinned.revision in (given.running.revision, undegraded)
 
 
-def _made_as(given: PlanInput, kept: list[_OwnRevision]) -> Mapping[str, str] | None:
-    """What is kept of the rendering that runs."""
-    revision = given.running.revision if given.running is not None else ""
-    name = f"{given.found.key.name}-{revision}"
-    return next((one.data for one in kept if one.name == name), None)
-
-
-def _waiting(owner: Owner, pinned: Rendering, kept: list[_OwnRevision], given: PlanInput, asked: Weights) -> Desired:
+def _waiting(owner: Owner, pinned: Rendering, kept: list[OwnRevision], given: PlanInput, asked: Weights) -> Desired:
     """What a service wants while the weights of its rendering are missing: what runs stays as it is. Before the first
     rollout that is nothing that makes pods, and nothing that scales them. Where the memory of what runs is lost,
     nothing is applied.
@@ -145,34 +137,36 @@ def _waiting(owner: Owner, pinned: Rendering, kept: list[_OwnRevision], given: P
     if given.running is None:
         first = tuple(child for child in new.children if child.resource not in (*WORKLOADS, *AUTOSCALERS))
         return replace(new, children=first, weights=asked)
-    if (made := _made_as(given, kept)) is None:
+    if (made := running_as(given, kept)) is None:
         return replace(new, children=(), weights=asked)
     earlier = Rendering.read(made, pinned.policy)
     children = _desired(owner, earlier, earlier, kept, given, given.capture_failures).children
     return replace(new, children=children, weights=asked)
 
 
-def _weaker(owner: Owner, pinned: Rendering, memory: CaptureFailures, kept: list[_OwnRevision]) -> Rendering:
+def _weaker(owner: Owner, pinned: Rendering, memory: CaptureFailures, kept: list[OwnRevision]) -> Rendering:
     """The rendering that runs: the pinned one, or its weaker form, as it was made when it was decided."""
     if not memory.steps:
         return pinned
     name = owner.revision_name(memory.runs)
-    made = next((one.data for one in kept if one.name == name), None)
+    made = kept_as(name, kept)
     return capture_fallback.degraded(pinned, memory, owner) if made is None else Rendering.read(made, pinned.policy)
 
 
 def _render(owner: Owner, mark: str) -> tuple[Rendering | Refused, Plan]:
-    """What this operator makes of a spec, whose fingerprint is `mark`, and its plan even where it refuses."""
+    """What this operator makes of a spec, whose fingerprint is `mark`, and its plan even where it refuses: a rendering
+    that is kept is read by it.
+    """
     spec = owner.spec
     policy = _resolved(features(spec), graph_request(spec))
     if lacking := missing(spec):
-        return Refused(Reason.FeatureNotBuilt, "; ".join(row.message for row in lacking), policy), policy
+        return Refused(Reason.FeatureNotBuilt, "; ".join(row.message for row in lacking)), policy
     config = engine_config(owner.name, spec, policy)
     if obstacles := can_start(config, policy, node=NodeFacts(container_bytes=container_bytes(spec))):
         reason = Reason[obstacles[0].reason]
         alike = (one for one in obstacles if one.reason == reason.name)
         what = "; ".join(str(one) if reason.row.own_step else one.what for one in alike)
-        return Refused(reason, what, policy), policy
+        return Refused(reason, what), policy
     file = EngineFile.of(config)
     body = workload(owner, policy, file.hash)
     return Rendering(mark, file.data, body, policy), policy
@@ -183,23 +177,7 @@ def _resolved(features: Features, request: GraphRequest) -> Plan:
     return resolve(features, request)
 
 
-@dataclass(frozen=True, slots=True)
-class _OwnRevision:
-    """A ControllerRevision that is ours to go by; without `data` it cannot be read."""
-
-    name: str
-    number: int
-    data: Mapping[str, str] | None
-
-
-def _kept(found: Service, revisions: Iterable[Child]) -> list[_OwnRevision]:
-    """This very service's memories, the newest last."""
-    ours = ((child.name, child.kept) for child in revisions if child.kept is not None and is_ours(found, child))
-    made = [_OwnRevision(name, kept.number, kept.data if kept.trouble is None else None) for name, kept in ours]
-    return sorted(made, key=lambda one: (one.number, one.name))
-
-
-def _memories(owner: Owner, pinned: Rendering, running: Rendering, kept: list[_OwnRevision]) -> Iterator[DesiredChild]:
+def _memories(owner: Owner, pinned: Rendering, running: Rendering, kept: list[OwnRevision]) -> Iterator[DesiredChild]:
     """The memory of what runs, with the highest number of all, and of what that is a weaker form of, to go back to."""
     numbers = {one.name: one.number for one in kept}
     name, undegraded = (owner.revision_name(rendering.revision) for rendering in (running, pinned))
@@ -211,10 +189,10 @@ def _memories(owner: Owner, pinned: Rendering, running: Rendering, kept: list[_O
     yield _memory(owner, running, number if number > newest else newest + 1, kept)
 
 
-def _memory(owner: Owner, rendering: Rendering, number: int, kept: list[_OwnRevision]) -> DesiredChild:
+def _memory(owner: Owner, rendering: Rendering, number: int, kept: list[OwnRevision]) -> DesiredChild:
     name = owner.revision_name(rendering.revision)
     # a memory cannot be changed, and the words of its plan may be others than today's
-    data = next((one.data for one in kept if one.name == name), None) or rendering.data()
+    data = kept_as(name, kept) or rendering.data()
     return DesiredChild.of(Resource.ControllerRevision, controller_revision(owner, rendering.revision, data, number))
 
 
@@ -222,7 +200,7 @@ def _desired(
     owner: Owner,
     pinned: Rendering,
     rendering: Rendering,
-    kept: list[_OwnRevision],
+    kept: list[OwnRevision],
     given: PlanInput,
     deaths: str | None,
 ) -> Desired:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_policy import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,4 +13,3 @@ class Refused:
 
     reason: Reason
     what: str
-    policy: Plan | None = None

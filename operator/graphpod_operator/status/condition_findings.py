@@ -74,12 +74,6 @@ def still_serving(seen: Observed) -> str:
     return f"{SERVING} ({serving}/{asked})" if serving else ""
 
 
-def earlier_hash(seen: Observed) -> str | None:
-    """The configuration of the newest pod that serves, or None."""
-    newest = max(_ready(seen), key=lambda pod: pod.version, default=None)
-    return newest.config_hash if newest is not None else None
-
-
 def _ready(seen: Observed) -> list[Pod]:
     return [pod for pod in seen.pods if pod.ready and not pod.deleting and pod.answers_requests]
 

@@ -16,6 +16,7 @@ from graphpod_operator.api.status import (
 )
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.observe.warmup_report import STRENGTH, DecisionRead, NoReading, Reading, State
+from graphpod_operator.revisions.accepted_plan import AcceptedPlan
 from graphpod_policy import Backend, Decision, Phase, PhasePlan, Plan, Policy
 
 MAX_PODS = 64
@@ -35,62 +36,55 @@ def is_weaker(phase: Phase, policy: Policy, than: PhasePlan) -> bool:
 
 
 def graph_status(
-    policy: Plan,
-    config_hash: str | None,
+    accepted: AcceptedPlan,
     pods: Iterable[Pod],
     readings: Mapping[str, Reading | NoReading],
-    deaths: int = 0,
-    start_limit: int | None = None,
     advice: LadderAdviceStatus | None = None,
-    earlier: str | None = None,
-    refused: bool = False,
 ) -> GraphStatus:
-    """The graphs of the pods that run the planned configuration; without one, the plan alone. `deaths` counts the
-    starts that died in a capture, `start_limit` is the longest start in seconds, where one is planned; `advice` is on
-    the ladders of this configuration.
-
-    `refused`: no pod will start by `policy`, so what runs is the configuration `earlier`, if any.
+    """The graphs of the pods that run the accepted configuration; without one, the plan alone. `advice` is on the
+    ladders of this configuration.
     """
-    runs = earlier if refused else config_hash
+    policy = accepted.policy
     answered = [
         (pod, reading)
         for pod in pods
-        if isinstance(reading := readings.get(pod.uid), Reading) and reading.config_hash == runs and not pod.deleting
+        if isinstance(reading := readings.get(pod.uid), Reading)
+        and reading.config_hash == accepted.config_hash
+        and not pod.deleting
     ]
     read = [reading for _, reading in answered]
     ended = [(pod, reading) for pod, reading in answered if reading.terminal and reading.state is State.Ready]
-    phases = {phase: _phase(policy, phase, read, [reading for _, reading in ended], refused) for phase in Phase}
+    phases = {phase: _phase(policy, phase, read, [reading for _, reading in ended]) for phase in Phase}
     captured = sum(phase.sizes.captured for phase in phases.values())
     planned = sum(phase.sizes.planned for phase in phases.values())
     return GraphStatus(
         backend=(read[0].backend if read else policy.backend) if planned else None,
-        captured=None if refused and not read else f"{captured}/{planned}" if planned else EAGER,
+        captured=f"{captured}/{planned}" if planned else EAGER,
         prefill=phases[Phase.Prefill],
         decode=phases[Phase.Decode],
-        decisions=_decisions(policy, [] if refused else read),
+        decisions=_decisions(policy, read),
         gates=policy.gates,
         pods=_differing(ended),
-        config_hash=config_hash,
+        config_hash=accepted.config_hash,
         resolver_revision=policy.resolver_revision,
-        budget_seconds=start_limit or policy.budget.start_seconds,
-        capture_deaths=deaths,
+        budget_seconds=accepted.start_limit,
+        capture_deaths=accepted.deaths,
         advice=advice,
     )
 
 
-def _phase(policy: Plan, phase: Phase, read: list[Reading], ended: list[Reading], refused: bool) -> PhaseStatus:
+def _phase(policy: Plan, phase: Phase, read: list[Reading], ended: list[Reading]) -> PhaseStatus:
     plan = policy.phases[phase]
     counts = [entry.sizes for reading in read if (entry := reading.graph.get(phase)) is not None]
     running = [entry for reading in ended if (entry := reading.graph.get(phase)) is not None]
     effective = max((entry.effective for entry in running), key=strength(phase, plan.requested).index, default=None)
-    backend = ended[0].backend if ended else policy.backend
     return PhaseStatus(
         requested=plan.requested,
         planned=plan.planned,
         effective=effective,
-        display=_display(phase, plan, effective, backend, refused),
+        display=_display(phase, plan, effective, ended[0].backend if ended else policy.backend),
         sizes=SizeCounts(
-            planned=max((count.planned for count in counts), default=0) if refused else len(plan.sizes),
+            planned=len(plan.sizes),
             captured=min((count.captured for count in counts), default=0),
             failed=max((count.failed for count in counts), default=0),
         ),
@@ -99,10 +93,10 @@ def _phase(policy: Plan, phase: Phase, read: list[Reading], ended: list[Reading]
     )
 
 
-def _display(phase: Phase, plan: PhasePlan, effective: Policy | None, backend: Backend, refused: bool) -> str | None:
+def _display(phase: Phase, plan: PhasePlan, effective: Policy | None, backend: Backend) -> str:
     if effective is None:
-        return None if refused else f"{plan.planned.value} (planned)"
-    return display(effective, backend, plan.planned if not refused and is_weaker(phase, effective, plan) else None)
+        return f"{plan.planned.value} (planned)"
+    return display(effective, backend, plan.planned if is_weaker(phase, effective, plan) else None)
 
 
 def display(effective: Policy, backend: Backend, planned: Policy | None = None) -> str:

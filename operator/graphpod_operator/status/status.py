@@ -19,11 +19,11 @@ from graphpod_operator.plan.refused import Refused
 from graphpod_operator.plan.weights_orders import wish
 from graphpod_operator.render.pod import group_key
 from graphpod_operator.render.service import url, written_port
+from graphpod_operator.revisions.accepted_plan import AcceptedPlan
 from graphpod_operator.status.condition_findings import (
     blocked_findings,
     current_pods,
     earlier_failure,
-    earlier_hash,
     failed_pods,
     find_available,
     find_degraded,
@@ -45,14 +45,20 @@ STOPPED = (Reason.Suspended, Reason.Sleeping, Reason.SleepPaused)
 """Reasons of a service that is not Ready because its user wants it so: nothing works towards Ready."""
 
 
-def status(found: Service, outcome: Desired | Refused, refused: Refused | None, seen: Observed, now: str) -> Status:
+def status(
+    found: Service,
+    outcome: Desired | Refused,
+    refused: Refused | None,
+    seen: Observed,
+    now: str,
+    accepted: AcceptedPlan | None,
+) -> Status:
     """The status to write.
 
     `outcome` is the planner's answer, `refused` what stopped the apply, if anything did; `now` (RFC 3339) dates the
-    conditions whose status changes.
+    conditions whose status changes. `accepted` is the plan of the spec, and of what runs while the spec is refused.
     """
     stop = outcome if isinstance(outcome, Refused) else refused
-    policy = outcome.policy
     diagnosis = place = None
     if isinstance(outcome, Desired) and stop is None:
         current = current_pods(outcome, seen)
@@ -77,17 +83,8 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
         nothing = Finding(Reason.NotAccepted, "nothing is planned for this spec")
         apart = dict.fromkeys((ConditionType.Scheduled, ConditionType.Degraded, *UPDATES), nothing)
     apart[ConditionType.Available] = find_available(seen)
-    config_hash = outcome.config_hash if isinstance(outcome, Desired) else None
-    limit = outcome.start_limit if isinstance(outcome, Desired) else None
-    deaths = (
-        len(outcome.capture_failures.starts)
-        if isinstance(outcome, Desired) and outcome.capture_failures is not None
-        else 0
-    )
     overdue = isinstance(outcome, Desired) and stop is None and is_overdue(outcome, seen, diagnosis)
     conditions = _conditions(found, findings, apart, now, overdue, still_serving(seen) if stop is not None else "")
-    earlier = earlier_hash(seen) if stop is not None else config_hash
-    unplanned = isinstance(outcome, Refused) or earlier not in (None, config_hash)
     return Status(
         observed_generation=found.generation,
         phase=_phase(conditions),
@@ -98,17 +95,13 @@ def status(found: Service, outcome: Desired | Refused, refused: Refused | None, 
         updated_replicas=seen.rollout.updated if seen.rollout else 0,
         ready_replicas=seen.rollout.ready if seen.rollout else 0,
         pods=_pods(outcome, seen),
-        revision=outcome.revision if isinstance(outcome, Desired) else None,
+        revision=accepted.revision if accepted is not None else None,
         selector=",".join(f"{key}={value}" for key, value in selector(found.key.name).items()),
-        graph=graph_status(
-            policy, config_hash, seen.pods, seen.readings, deaths, limit, seen.advice, earlier, unplanned
-        )
-        if policy is not None
-        else None,
+        graph=graph_status(accepted, seen.pods, seen.readings, seen.advice) if accepted is not None else None,
         model=model_status(outcome.weights, seen)
         if isinstance(outcome, Desired) and outcome.weights is not None
         else None,
-        engine=engine_status(earlier if unplanned else config_hash, seen.pods, seen.readings),
+        engine=engine_status(accepted.config_hash if accepted is not None else None, seen.pods, seen.readings),
         weights=place,
         last_failure=_failure(diagnosis, findings[ConditionType.WorkloadAvailable], found.key)
         or _kept_failure(found, outcome, findings[ConditionType.WorkloadAvailable]),
@@ -161,6 +154,7 @@ def _conditions(
         elif finding.reason not in STOPPED:
             whole[ConditionType.Reconciling] = (ConditionStatus.true, Reason.Progressing, f"waiting for {cause}")
     before = {entry.get("type"): entry for entry in found.status.get("conditions") or ()}
+    in_order = [(kind, whole[kind]) for kind in ConditionType if kind in whole]
     return tuple(
         Condition(
             type=kind.value,
@@ -176,7 +170,7 @@ def _conditions(
             observed_generation=found.generation,
             last_transition_time=_since(before.get(kind.value), state, now),
         )
-        for kind, (state, reason, what) in whole.items()
+        for kind, (state, reason, what) in in_order
     )
 
 

@@ -177,7 +177,7 @@ TABLE: dict[str, tuple[Observed, Reason]] = {
 def told(observed: Observed, **spec: Any) -> tuple[str, str]:
     """Reason and message of the last failure; of a service that asks to fail where a capture does, unless told."""
     found = Service.of(inference_service(**(spec or {"graph": {"onCaptureFailure": "Fail"}})))
-    failure = status(found, desire(PlanInput(found, INSTALLED)), None, observed, NOW).last_failure
+    failure = status(found, desire(PlanInput(found, INSTALLED)), None, observed, NOW, None).last_failure
     assert failure is not None
     return failure.reason, failure.message
 
@@ -212,6 +212,7 @@ def test_what_keeps_pods_from_being_made_names_no_pod_and_stays_the_same_at_each
             None,
             refused(f'pods "demo-6d8f9c7b5-{name}" is forbidden: {words}'),
             NOW,
+            None,
         )
         for name in ("x2k9p", "q7m4d")
     ]
@@ -225,13 +226,13 @@ def test_a_service_that_waits_for_room_is_scheduling_and_never_stalled() -> None
     """Contract 14."""
     found = Service.of(inference_service(graph={"onCaptureFailure": "Fail"}))
     for name in ("scheduling: no GPU", "scheduling: Kueue", "volume: of another zone", "quota: used up"):
-        said = status(found, desire(PlanInput(found, INSTALLED)), None, TABLE[name][0], NOW)
+        said = status(found, desire(PlanInput(found, INSTALLED)), None, TABLE[name][0], NOW, None)
         assert ConditionType.Stalled not in {row.type for row in said.conditions}, name
 
 
 def test_a_pod_whose_volume_does_not_come_says_where_to_look() -> None:
     found = Service.of(inference_service(graph={"onCaptureFailure": "Fail"}))
-    said = status(found, desire(PlanInput(found, INSTALLED)), None, waits("ContainerCreating", ""), NOW)
+    said = status(found, desire(PlanInput(found, INSTALLED)), None, waits("ContainerCreating", ""), NOW, None)
     (ready,) = [row for row in said.conditions if row.type == "Ready"]
     assert ready.reason == Reason.Starting.name
     assert ready.message.endswith("if it stays there: kubectl -n ns describe pod demo-abc-1")

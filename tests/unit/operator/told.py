@@ -13,6 +13,7 @@ from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
+from graphpod_operator.revisions.accepted_plan import AcceptedPlan
 from graphpod_operator.status.status import status
 from tests.unit.operator.objects import INSTALLED, inference_service, plain_template, planned, pod, report, rollout
 
@@ -38,15 +39,22 @@ def reading(name: str = "demo-abc-1", **changes: Any) -> Reading:
 
 
 def the(
-    observed: Observed, refused: Refused | None = None, before: dict[str, Any] | None = None, **spec: Any
+    observed: Observed,
+    refused: Refused | None = None,
+    before: dict[str, Any] | None = None,
+    runs: Desired | None = None,
+    **spec: Any,
 ) -> Status:
+    """`runs`: what makes the pods while this spec is refused."""
     found = Service.of(inference_service(status=before, **spec))
     outcome = desire(PlanInput(found, INSTALLED))
     if isinstance(outcome, Desired):  # a pod has the form of its spec, unless it is said to have another
         plain, form = plain_template(), outcome.template
         pods = (dataclasses.replace(one, template=form) if one.template == plain else one for one in observed.pods)
         observed = dataclasses.replace(observed, pods=tuple(pods))
-    return status(found, outcome, refused, observed, NOW if before is None else LATER)
+    accepted = outcome if isinstance(outcome, Desired) and refused is None else runs
+    plan = AcceptedPlan.of(accepted) if accepted is not None else None
+    return status(found, outcome, refused, observed, NOW if before is None else LATER, plan)
 
 
 def words(of: Status) -> dict[str, tuple[str, str]]:

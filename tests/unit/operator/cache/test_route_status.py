@@ -223,7 +223,7 @@ def test_a_route_through_a_namespace_that_is_kept_out_says_so_with_the_next_step
 ) -> None:
     found = Service.of(inference_service(**ASKED))
     seen = dataclasses.replace(READY, route=live(says(EDGE), says(INNER)))
-    told = status(found, under(json.dumps(ADMIN | access)), None, seen, NOW)
+    told = status(found, under(json.dumps(ADMIN | access)), None, seen, NOW, None)
     assert route_ready(told)[:2] == said
     if said[1] == "RouteShut":
         assert "keeps out pods of namespace gateways" in route_ready(told)[2]

@@ -9,7 +9,7 @@ import yaml
 from graphpod_operator.cache.service import Service
 from graphpod_operator.cli import main
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_operator.explain.admission_warnings import warnings_of
+from graphpod_operator.explain.admission_warnings import WILL_NOT_RUN, warnings_of
 from graphpod_operator.install.allow_lists import DEFAULT, RESTRICTED_VOLUMES, AllowLists, AllowListsInvalid
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.kube.resources import Resource
@@ -158,7 +158,7 @@ async def test_a_new_service_that_breaks_a_list_gets_no_object(world: World) -> 
 def test_the_webhook_warns_of_it() -> None:
     service = inference_service(**volumes(HOST))
     warnings = warnings_of(service, {}, DEFAULT)
-    assert warnings[0].startswith("NotAllowed: spec.podTemplate.volumes[logs]: hostPath is not in allowed.volumeTypes")
+    assert warnings[0].startswith(f"{WILL_NOT_RUN}spec.podTemplate.volumes[logs]: hostPath is not in allowed.volume")
     assert not any("allowed" in told for told in warnings_of(service, {}))
 
 

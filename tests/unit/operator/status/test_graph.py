@@ -65,12 +65,13 @@ def test_the_engines_decisions_join_the_operators_once_each() -> None:
     assert [row.because for row in graph.decisions[2:]] == ["of Full", "of Breakable"]
 
 
-def test_a_refused_plan_shows_the_decision_that_refused_it() -> None:
+def test_a_spec_that_is_refused_shows_no_plan_and_its_rule_in_the_condition() -> None:
     spec = {
         "graph": {"prefill": "Breakable", "sizes": {"prefill": [5000]}, "onUnsupported": "Fail"},
         "engine": {"maxModelLen": 16, "maxBatch": 1},
     }
-    graph = the(seen(), **spec).graph
-    assert graph is not None
-    assert "LadderEmpty" in {decision.rule for decision in graph.decisions}
-    assert graph.config_hash is None
+    told = the(seen(), **spec)
+    assert told.graph is None
+    accepted = next(row for row in told.conditions if row.type == "Accepted")
+    assert (accepted.status, accepted.reason) == ("False", "PolicyRefused")
+    assert "rule LadderEmpty" in accepted.message

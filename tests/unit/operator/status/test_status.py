@@ -11,7 +11,7 @@ from graphpod_operator.observe.observed_state import Observed
 from graphpod_operator.observe.warmup_report import NoReading, Reading
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.telemetry.label_values import Missing
-from tests.unit.operator.objects import pod, rollout
+from tests.unit.operator.objects import planned, pod, rollout
 from tests.unit.operator.told import (
     DIED,
     EVICTED,
@@ -298,34 +298,41 @@ def test_every_condition_is_always_told_but_those_that_are_present_only_while_tr
         assert untold <= {ConditionType.Reconciling, ConditionType.Stalled, *WHILE_ASKED}
 
 
+def test_the_verdict_comes_first_and_what_it_is_made_of_next() -> None:
+    """`kubectl describe` prints conditions in the order in which they are written."""
+    for told in (the(seen()), the(READY), the(seen(), engine={"deterministic": True})):
+        types = [row.type for row in told.conditions]
+        assert types[0] == "Ready"
+        assert types == sorted(types, key=list(ConditionType).index)
+    assert types[1] == "Stalled"
+
+
 def test_a_refused_spec_says_so_everywhere_and_tells_what_still_serves() -> None:
     observed = seen([pod(config_hash="old", ready=True)], {}, SERVING)
     told = the(observed, engine={"deterministic": True})
     assert words(told)["Accepted"] == ("False", "FeatureNotBuilt")
     assert words(told)["Ready"] == ("False", "FeatureNotBuilt")
     assert words(told)["GraphsCaptured"] == ("Unknown", "NotAccepted")
-    assert "earlier pods keep serving (1/1)" in told.conditions[1].message
+    assert "earlier pods keep serving (1/1)" in told.conditions[0].message
 
 
 def test_a_refused_edit_keeps_showing_the_policies_graphs_and_replicas_of_the_pods_that_serve() -> None:
-    told = the(READY, graph={"prefill": "Full"})
+    told = the(READY, runs=planned(), graph={"prefill": "Full"})
     assert words(told)["Ready"] == ("False", "FeatureNotBuilt")
     assert words(told)["Available"] == ("True", "Serving")
     for kind in ("Ready", "Stalled"):
         message = next(row.message for row in told.conditions if row.type == kind)
         assert message.endswith("; earlier pods keep serving (1/1)")
     before = the(READY)
-    assert (told.pods, told.engine) == ("1/1", before.engine)
-    assert told.graph is not None
+    assert (told.pods, told.engine, told.revision) == ("1/1", before.engine, before.revision)
+    assert told.graph == before.graph
     assert before.graph is not None
-    assert (told.graph.captured, told.graph.config_hash) == ("26/26", None)
-    for now, then in ((told.graph.prefill, before.graph.prefill), (told.graph.decode, before.graph.decode)):
-        assert (now.display, now.effective, now.sizes) == (then.display, then.effective, then.sizes)
+    assert (before.graph.captured, before.graph.config_hash) == ("26/26", HASH)
 
 
 def test_an_edit_that_the_api_server_refuses_keeps_showing_the_pods_that_serve() -> None:
     stop = Refused(Reason.ApplyRefused, "the API server refuses the Deployment")
-    told = the(READY, stop, engine={"maxBatch": 2})
+    told = the(READY, stop, runs=planned(), engine={"maxBatch": 2})
     assert next(row.message for row in told.conditions if row.type == "Ready").endswith("keep serving (1/1)")
     assert told.graph is not None
     assert (told.pods, told.graph.captured, told.graph.decode.effective) == ("1/1", "26/26", "Full")
@@ -359,8 +366,7 @@ def test_the_columns_show_the_plan_until_a_warm_up_ended_and_nothing_for_a_refus
     assert graph is not None
     assert (graph.prefill.display, graph.decode.display) == ("Breakable (planned)", "Full (planned)")
     refused = the(seen(), graph={"prefill": "Full"})
-    assert refused.graph is not None
-    assert (refused.graph.prefill.display, refused.graph.captured, refused.pods) == (None, None, None)
+    assert (refused.graph, refused.pods, refused.revision) == (None, None, None)
 
 
 def test_a_refused_spec_without_a_workload_has_no_replicas() -> None:
