@@ -118,6 +118,14 @@ def test_any_field_of_a_kept_rendering_may_hold_anything(place: tuple[str, Any],
     changed = json.dumps(put(FILES[name], at, value))
     world = asyncio.run(forged(lambda data: with_its_hash({**data, name: changed})))
     assert world.condition("Accepted")[0] == "True"
+    asyncio.run(refused(world))
+    assert world.condition("Accepted") == ("False", "FeatureNotBuilt")
+
+
+async def refused(world: World) -> None:
+    """A spec that cannot run: status goes by what is kept of the one before."""
+    await world.edit(engine={"deterministic": True})
+    await world.reconcile()
 
 
 GROUP: dict[str, Any] = {
