@@ -12,6 +12,7 @@ from graphpod_policy.start.flags import in_own_words
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.group_key import GROUP_KEY, KeyInvalid
 from graphpod_runtime.base.leader import LEADER, Leader
+from graphpod_runtime.base.signals import asks_to_end
 from graphpod_runtime.engine.ranks.meeting import ports_of
 from graphpod_runtime.engine.ranks.worker import work
 from graphpod_runtime.front.requests.termination import Ending, report
@@ -22,18 +23,28 @@ log = logging.getLogger("graphpod.engine")
 def main(path: Path, node: int, termination_log: Path | None) -> int:
     """Runs the ranks of machine `node` to their end; returns the exit code, whose cause is the termination message."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    signal.signal(signal.SIGTERM, _leave)
+    for number in asks_to_end():
+        signal.signal(number, _leave)
     return report(_ending(path, node), termination_log)
 
 
 def _leave(*_: object) -> NoReturn:
-    """Of a worker that no leader's machine has let in yet."""
+    """Of a worker that no leader's machine has let in yet, or that is asked again."""
     raise SystemExit(ExitCode.Drained)
 
 
 def _stay() -> None:
     """From now on the leader's drains and lets the others go: a worker that left before would end it amid requests."""
-    signal.signal(signal.SIGTERM, lambda *_: log.info("asked to end: the leader's machine lets this one go"))
+    for number in asks_to_end():
+        signal.signal(number, _wait_for_the_leader)
+
+
+def _wait_for_the_leader(number: int, _: object) -> None:
+    how = ""
+    if number == signal.SIGINT:
+        signal.signal(signal.SIGINT, _leave)
+        how = "; a second Ctrl-C ends it now, and the engine with it"
+    log.info("asked to end: the leader's machine lets this one go%s", how)
 
 
 def _ending(path: Path, node: int) -> Ending:

@@ -11,7 +11,6 @@ import gc
 import logging
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -25,6 +24,7 @@ from graphpod_policy.start.flags import in_own_words
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.group_key import GROUP_KEY, KeyInvalid
 from graphpod_runtime.base.leader import LEADER, Leader
+from graphpod_runtime.base.signals import leave_ending_to_the_parent
 from graphpod_runtime.compiled.bytecode import forget_bytecode
 from graphpod_runtime.engine import before_torch
 from graphpod_runtime.engine.loop import Loop, Runner
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None, make_runner: MakeRunner | None = No
     began = time.time()
     faulthandler.enable()  # a SIGABRT of the watchdog prints every stack
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the front, which drains
+    leave_ending_to_the_parent()
     parser = argparse.ArgumentParser(prog="graphpod-engine-process")
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--wire", type=Path, required=True, help="folder of the two sockets")

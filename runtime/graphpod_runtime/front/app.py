@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 
 from graphpod_policy import ConfigError, ExitCode, ModelFacts, ModelUnreadable
 from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
+from graphpod_runtime.base.signals import asks_to_end
 from graphpod_runtime.front import drain as draining
 from graphpod_runtime.front.access.api_key import ApiKey, ApiKeyInvalid
 from graphpod_runtime.front.access.cors import with_cors
@@ -126,13 +127,13 @@ class Front:
         self._sleeping = Sleeping(status, self._engine.send)
         self._asked = asyncio.Event()
         self._stuck: Ending | None = None
-        self._hurry: bool
+        self._hurry: bool | None = None
         """Set by the signal. Ctrl-C: no client needs time to learn that we go."""
 
     async def run(self, http: socket.socket, admin: socket.socket) -> Ending:
         """From two listening sockets to the end."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in asks_to_end():
             loop.add_signal_handler(number, self._on_signal, number)
         self._sleeping.serve(loop)
         app = admin_app(self._status, self._watchdog, self._exporter, self._sleeping, self._key)
@@ -268,10 +269,12 @@ class Front:
                 return self._stuck
 
     def _on_signal(self, number: signal.Signals) -> None:
-        if self._asked.is_set():
-            self._engine.kill()
-            os._exit(ExitCode.Drained)  # a second signal: exit at once
-        self._hurry = number is signal.SIGINT
+        # A terminal that closes may send SIGHUP more than once, and SIGTERM with it: that hurries nothing.
+        if number is not signal.SIGHUP:
+            if self._hurry is not None:
+                self._engine.kill()
+                os._exit(ExitCode.Drained)  # a second signal: exit at once
+            self._hurry = number is signal.SIGINT
         self._asked.set()
 
     def _on_event(self, event: Event) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from graphpod_policy.config import ConfigError, EngineConfig
 from graphpod_policy.exit_codes import ExitCode
 from graphpod_runtime.base.errors import SourceFailed
+from graphpod_runtime.base.signals import asks_to_end
 from graphpod_runtime.front.options import ServeOptions
 from graphpod_runtime.front.requests.termination import Ending, report
 from graphpod_runtime.front.server.listen import address, listen
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 def serve(options: ServeOptions) -> int:
     """Serves until it is stopped or cannot go on; returns the exit code."""
     # As process 1 of a container a signal without a handler is ignored; until the front has its own, just end.
-    for early in (signal.SIGTERM, signal.SIGINT):
+    for early in asks_to_end():
         signal.signal(early, _end_at_once)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

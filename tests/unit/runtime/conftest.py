@@ -1,7 +1,8 @@
 """Tiny random Llama models, and engines over them."""
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -247,3 +248,15 @@ def random_prompts(count: int, *, shortest: int = 1, longest: int = 70, seed: in
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(shortest, longest + 1, (count,), generator=generator).tolist()
     return [torch.randint(3, 211, (length,), generator=generator).tolist() for length in lengths]
+
+
+ASK_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    """What this process does when it is asked to end is as it was after the test."""
+    before = {number: signal.getsignal(number) for number in ASK_TO_END}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

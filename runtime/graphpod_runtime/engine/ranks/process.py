@@ -5,7 +5,6 @@ import faulthandler
 import gc
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.base.group_key import GROUP_KEY
 from graphpod_runtime.base.leader import Leader
+from graphpod_runtime.base.signals import leave_ending_to_the_parent
 from graphpod_runtime.compiled.bytecode import forget_bytecode, keep_bytecode
 from graphpod_runtime.engine.pulse import Pulse
 from graphpod_runtime.engine.ranks.meeting import Meeting
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None, make_ready: MakeReady | None = None
     """Runs one rank to its end; returns its exit code. `make_ready` is for tests."""
     faulthandler.enable()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the first rank
+    leave_ending_to_the_parent()
     parser = argparse.ArgumentParser(prog="graphpod-rank")
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True, help="where ranks meet")
