@@ -88,13 +88,16 @@ truth: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy against eager,
 		$(if $(filter cpu,$(DEVICE)),--weights "$$($(RUN) -m demo.weights | tail -n 1)") $(TRUTH) || status=$$?; \
 		$(RUN) -m truth --page; exit $$status
 
-# On N GPUs: DEVICE=cuda RUN=python3. Ends after 58 minutes with what it has, and goes on by the next call. Every fault
-# in every row: TRUTH=--all; from the beginning: TRUTH=--again; a part: TRUTH='--sample 60 --minutes 7'.
+# Over N ranks, STAGES of N ranks, or N ranks with experts in EXPERTS parts; on as many GPUs: DEVICE=cuda RUN=python3. Ends
+# after 58 minutes with what it has, and goes on by the next call. Every fault in every row: TRUTH=--all; from the
+# beginning: TRUTH=--again; a part: TRUTH='--sample 60 --minutes 7'.
 truth-ranks: DEVICE ?= cpu
 truth-ranks: N ?= 2
+truth-ranks: RANKS = $(N)_ranks$(if $(STAGES),_$(STAGES)_stages)$(if $(EXPERTS),_$(EXPERTS)_experts)
 truth-ranks: $(if $(filter cuda,$(DEVICE)),,venv) ## every graph policy over N ranks against eager of one, an hour at most; table in docs/reference
-	@status=0; OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(RUN) -m truth --device $(DEVICE) --tensor-parallel $(N) --minutes 58 \
-		--json truth/results/$(DEVICE)_$(N)_ranks.json $(TRUTH) || status=$$?; \
+	@status=0; OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(RUN) -m truth --device $(DEVICE) --tensor-parallel $(N) \
+		$(if $(STAGES),--pipeline-parallel $(STAGES)) $(if $(EXPERTS),--expert-parallel $(EXPERTS)) --minutes 58 \
+		--json truth/results/$(DEVICE)_$(RANKS).json $(TRUTH) || status=$$?; \
 		$(RUN) -m truth --page; exit $$status
 
 samples: venv tools ## in full what `make test` runs a sample of: prompts, requests, FP8 weights, values, killed testbeds, helms

@@ -18,6 +18,7 @@ from truth.choice import sample, with_drawn_faults
 from truth.jobs import run as in_processes
 from truth.kept_cells import fingerprint, incomplete, keep, kept
 from truth.matrix import Matrix, Tell, run
+from truth.ranks.spread import Spread
 from truth.report.page import PAGE, page
 from truth.report.result import Result, provenance
 from truth.scenarios import ASIDE, SCENARIOS
@@ -53,12 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ran = {cell.key: cell for cell in _run(matrix.without(done), options.jobs, until, follow)}
         found = _likelihoods(likelihoods, began)
     cells = [cell for key in matrix.scenes() if (cell := ran.get(key) or done.get(key))]
-    came_from = provenance(options.device, _command(options), time.monotonic() - began, options.tensor_parallel)
+    came_from = provenance(options.device, _command(options), time.monotonic() - began, matrix.spread.ranks)
     if done:
         came_from["took"] += f", and {sum(cell.seconds for cell in done.values()):.0f} s before it was ended"
     if left := len(matrix) - len(cells):
         came_from["not reached"] = f"{left} cells of {len(matrix)}"
-    result = Result(options.device, came_from, tuple(cells), tuple(found), options.tensor_parallel)
+    result = Result(options.device, came_from, tuple(cells), tuple(found), matrix.spread)
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(result.as_json())
@@ -84,7 +85,8 @@ def _matrix(options: argparse.Namespace) -> Matrix:
     for word, rows in ASIDE.items():
         if any(word in asked.lower() for asked in options.scenario or ()):
             scenarios += rows
-    if options.tensor_parallel > 1:
+    spread = _spread(options)
+    if spread.ranks > 1:
         scenarios = tuple(one for one in scenarios if one.over_ranks)
     matrix = Matrix(
         options.device,
@@ -92,12 +94,18 @@ def _matrix(options: argparse.Namespace) -> Matrix:
         tuple(one for one in variants() if kept(options.policy, str(one))),
         tuple(one for one in scenarios if kept(options.scenario, one.name)),
         options.poison,
-        options.tensor_parallel,
+        spread,
     )
-    if options.tensor_parallel > 1:
+    if spread.ranks > 1:
         matrix, coverage = with_drawn_faults(matrix, whole=options.all)
         print(coverage)
     return matrix if options.sample is None else sample(matrix, options.sample)
+
+
+def _spread(options: argparse.Namespace) -> Spread:
+    """Experts are divided among the ranks of a layer: without a number of these there are as many."""
+    expert: int = options.expert_parallel
+    return Spread(options.tensor_parallel or expert, options.pipeline_parallel, expert)
 
 
 def _kept(file: Path, matrix: Matrix, code: str) -> dict[Key, Cell]:
@@ -114,7 +122,7 @@ def _kept(file: Path, matrix: Matrix, code: str) -> dict[Key, Cell]:
 
 def _run(matrix: Matrix, jobs: int, until: float, tell: Tell) -> list[Cell]:
     # A rank that ends takes the process of the first one with it; a time limit ends one.
-    here = jobs == matrix.tensor == 1 and until == math.inf
+    here = jobs == matrix.spread.ranks == 1 and until == math.inf
     return run(matrix, tell) if here else in_processes(matrix, jobs, tell, until)
 
 
@@ -127,7 +135,8 @@ def _command(options: argparse.Namespace) -> str:
     for name in AXES:
         chosen: list[str] = getattr(options, name) or []
         words += [f"--{name}", *(f'"{word}"' if " " in word else word for word in chosen)] if chosen else []
-    ranks = [] if options.tensor_parallel == 1 else ["--tensor-parallel", str(options.tensor_parallel)]
+    spread = _spread(options).divided.items()
+    ranks = [word for name, parts in spread for word in (f"--{name}-parallel", str(parts))]
     if not (words or ranks) and (options.weights or options.device is Device.Cuda):
         return "make truth" + ("" if options.device is Device.Cpu else f" DEVICE={options.device}")
     device = [] if options.device is Device.Cpu else ["--device", options.device]
@@ -197,9 +206,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tensor-parallel",
         type=_count,
-        default=1,
         metavar="N",
-        help="every engine but the reference over N ranks: gloo on a CPU, NCCL on N GPUs (1)",
+        help="every engine but the reference over N ranks: gloo on a CPU, NCCL on N GPUs (1, or --expert-parallel)",
+    )
+    parser.add_argument(
+        "--pipeline-parallel", type=_count, default=1, metavar="N", help="over N stages, each of these ranks (1)"
+    )
+    parser.add_argument(
+        "--expert-parallel", type=_count, default=1, metavar="N", help="experts in N parts among those of a layer (1)"
     )
     parser.add_argument("--sample", type=_count, metavar="N", help="about so many cells, drawn by a fixed seed")
     parser.add_argument(

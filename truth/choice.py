@@ -17,7 +17,8 @@ from truth.cell import Key
 from truth.engines import compiled, features_of
 from truth.matrix import Matrix
 from truth.models import Subject
-from truth.ranks import divisible, refused_over_ranks
+from truth.ranks.divided import divisible, refused_over_ranks
+from truth.ranks.spread import ALONE
 from truth.scenarios import Name, Scenario
 
 SEED = 21
@@ -101,7 +102,7 @@ def _possible(matrix: Matrix) -> list[Drawn]:
         for variant in _variants(matrix, subject)
         if any(variant.policy(phase) is not Policy.Disabled for phase in Phase)
     ]
-    ranks = (None, *range(matrix.tensor))
+    ranks = (None, *range(matrix.spread.ranks))
     return [Drawn(*row, *rest) for row, *rest in product(rows, faults, ranks, served)]
 
 
@@ -128,18 +129,18 @@ def _sampled(matrix: Matrix, subject: Subject, draw: random.Random, *, slow: boo
 
 def _variants(matrix: Matrix, subject: Subject) -> list[Variant]:
     """The rows of a subject that no rule refuses."""
-    features = features_of(subject, matrix.device)
+    features = features_of(subject, matrix.device, spread=matrix.spread)
     return [one for one in matrix.variants if refused_by(features, one) is None]
 
 
 def _running(matrix: Matrix) -> list[Subject]:
     """The subjects that no rule of ranks refuses."""
-    if matrix.tensor == 1:
+    if matrix.spread == ALONE:
         return list(matrix.subjects)
     found = []
     for subject in matrix.subjects:
-        there = divisible(subject, matrix.tensor)
-        features = features_of(there, matrix.device, tensor=matrix.tensor)
+        there = divisible(subject, matrix.spread)
+        features = features_of(there, matrix.device, spread=matrix.spread)
         if refused_over_ranks(there, features) is None:
             found.append(subject)
     return found

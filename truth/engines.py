@@ -33,7 +33,8 @@ from truth.axes import Variant
 from truth.drafting.near_model import nearly, noisy_in
 from truth.drafting.random_head import random_head
 from truth.models import Subject
-from truth.rank_processes import starts_of
+from truth.ranks.processes import starts_of
+from truth.ranks.spread import ALONE, Spread
 
 MOST_REQUESTS = 32
 CHUNK = 32
@@ -60,15 +61,15 @@ def features_of(
     drafts: SpeculativeMethod | None = None,
     host_tier: bool = False,
     draft: Path | None = None,
-    tensor: int = 1,
+    spread: Spread = ALONE,
     tree: Tree | None = None,
 ) -> Features:
     """What the rules see of an engine over `subject`. `drafts`: the method; `draft`: its folder, where it has one;
-    `tensor`: the ranks; `tree`: the form of drafts that are no chain."""
+    `spread`: the ranks; `tree`: the form of drafts that are no chain."""
     return Features(
         device=device,
-        gpus=tensor if device is Device.Cuda else 0,
-        tensor=tensor,
+        gpus=spread.ranks if device is Device.Cuda else 0,
+        **spread._asdict(),
         max_model_len=models.CONTEXT,
         max_batch=MOST_REQUESTS,
         prefill_chunk=CHUNK,
@@ -108,7 +109,7 @@ def start_engine(
     load: LoadModel = models.load,
     drafts: SpeculativeMethod | None = None,
     host_tier: bool = False,
-    tensor: int = 1,
+    spread: Spread = ALONE,
     tree: Tree | None = None,
 ) -> Runner:
     """A Ready runner over what `load` makes of the subject, perhaps with speculative decoding by the method
@@ -119,7 +120,7 @@ def start_engine(
     torch._dynamo.reset()
     draft = _draft(folder, drafts)
     weights = draft if drafts in WITH_WEIGHTS else None
-    features = features_of(subject, device, drafts, host_tier, weights, tensor, tree)
+    features = features_of(subject, device, drafts, host_tier, weights, spread, tree)
     sizes = {phase: None if variant.policy(phase) is Policy.Disabled else SIZES[phase] for phase in Phase}
     request = GraphRequest(
         variant.prefill,
@@ -140,7 +141,7 @@ def start_engine(
     )
     # The rules leave layers uncompiled on a CPU because its image has no compiler; there is one here.
     config = replace(config, graph=replace(config.graph, compile=variant.compile))
-    if tensor > 1:
+    if spread.ranks > 1:
         gc.collect()  # ranks of an engine that is gone have left before these meet
         runner = runner_of(config, lambda report: None, starts_of(config))
     else:

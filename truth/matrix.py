@@ -17,6 +17,7 @@ from graphpod_policy import (
     Batch,
     Device,
     FallbackReason,
+    Features,
     GraphRequest,
     OnCaptureFailure,
     Phase,
@@ -37,7 +38,8 @@ from truth.drafting.oracle import knows
 from truth.engines import Tree, compiled, features_of, start_engine, switches
 from truth.launches import launched
 from truth.models import Subject
-from truth.ranks import divisible, refused_over_ranks, write_checkpoint
+from truth.ranks.divided import divisible, refused_over_ranks, write_checkpoint
+from truth.ranks.spread import ALONE, Spread
 from truth.reference import ROUNDING, Reference, alone
 from truth.scenarios import FAULTY_SIZE, SCENARIOS, Scenario
 from truth.schedule.counts import Counts
@@ -58,8 +60,8 @@ cells compare thousands of tokens, the scenario of a nudge 72. Four found 2.9, s
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """One device's. `poisoned`: every engine but the reference runs in the debug mode that spoils what a pass must not
-    read. `tensor`: every engine but the reference has so many ranks. `chosen`: the cells that
-    run, with what they run; None: all.
+    read. `spread`: the ranks of every engine but the reference. `chosen`: the cells that run, with what they run; None:
+    all.
     """
 
     device: Device
@@ -67,7 +69,7 @@ class Matrix:
     variants: tuple[Variant, ...]
     scenarios: tuple[Scenario, ...] = SCENARIOS
     poisoned: bool = False
-    tensor: int = 1
+    spread: Spread = ALONE
     chosen: Mapping[Key, Scenario] | None = None
 
     def __len__(self) -> int:
@@ -96,7 +98,7 @@ class Matrix:
             for subject in self.subjects:
                 if not len(self.of(subject)):
                     continue
-                there = subject if self.tensor == 1 else divisible(subject, self.tensor)
+                there = divisible(subject, self.spread)
                 yield from self._of_subject(there, there.folder(Path(parent)))
 
     def failed(self, because: str) -> list[Cell]:
@@ -106,17 +108,17 @@ class Matrix:
         ]
 
     def _of_subject(self, subject: Subject, folder: Path) -> Iterator[Cell]:
-        features = features_of(subject, self.device)
-        spread = replace(features, tensor=self.tensor, gpus=features.gpus * self.tensor)
-        if rule := refused_by(features, EAGER) or (self.tensor > 1 and refused_over_ranks(subject, spread)):
+        features, several = features_of(subject, self.device, spread=self.spread), self.spread != ALONE
+        if rule := refused_by(features, EAGER) or (several and refused_over_ranks(subject, features)):
             yield from self._all(subject, self.variants, Outcome.Refused, rule)
             return
         try:
-            if self.tensor > 1:
+            if several:
                 write_checkpoint(folder)
-            load = load_model if self.tensor > 1 else models.load
+            load = load_model if several else models.load
             eager = start_engine(subject, EAGER, self.device, folder, load=load)
-            reference = Reference(eager, subject.config["vocab_size"], all_rivals=subject.rounded_to_fp8)
+            stages, vocab = self.spread.pipeline, subject.config["vocab_size"]
+            reference = Reference(eager, vocab, all_rivals=subject.rounded_to_fp8, stages=stages)
             if not subject.fixed:
                 reference.near = reference.near_compiled = ROUNDING * alone(reference, self.scenarios[0]).worst
                 if any(compiled(variant) and self.columns(subject, variant) for variant in self.variants):
@@ -136,7 +138,8 @@ class Matrix:
         record, worst = reference.of(self.scenarios[0]), 0.0
         for seed in range(1, 1 + (TIPPING_TRIES if subject.rounded_to_fp8 else 1)):
             runner = start_engine(subject, EAGER, self.device, folder, load=partial(models.nudged, seed=seed))
-            recorded = self.scenarios[0].recorded(runner, LogprobRequest(answer=self.scenarios[0].rivals), record)
+            wants = LogprobRequest(answer=self.scenarios[0].rivals)
+            recorded = self.scenarios[0].recorded(runner, wants, record, record.stages)
             self.scenarios[0].run(recorded)
             found = compare(record, recorded, math.inf).worst
             worst = max(worst, *([2 * found, furthest_choice(record, recorded)] if subject.rounded_to_fp8 else [found]))
@@ -174,7 +177,7 @@ class _Row:
         for scenario in self.scenarios:
             began = time.perf_counter()
             try:
-                refused = self._no_layers(scenario)
+                refused = self._not_drafted(scenario)
                 found = (Outcome.Refused, refused, Difference()) if refused else self._judged(scenario)
             except Exception as error:  # noqa: BLE001 (whatever an engine raises is a cell's failure, and is reported)
                 self.runner = None
@@ -196,11 +199,14 @@ class _Row:
                 seconds=time.perf_counter() - began,
             )
 
-    def _no_layers(self, scenario: Scenario) -> str:
-        """Why the subject has no layers that draft for it, if the scenario wants some."""
-        if scenario.drafting is not SpeculativeMethod.Mtp:
-            return ""
-        return head_not_built(SpeculativeMethod.Mtp, self.subject.config) or ""
+    def _not_drafted(self, scenario: Scenario) -> str:
+        """Why nothing drafts, if the scenario wants that: the subject has no layers for it, or stages cannot verify."""
+        refused = None
+        if scenario.drafting is SpeculativeMethod.Mtp:
+            refused = head_not_built(SpeculativeMethod.Mtp, self.subject.config)
+        if scenario.drafts and refused is None and self.matrix.spread.pipeline > 1:
+            refused = refused_over_ranks(self.subject, self._features(scenario))
+        return refused or ""
 
     def _judged(self, scenario: Scenario) -> tuple[Outcome, str, Difference]:
         record = self.reference.of(scenario)
@@ -209,7 +215,8 @@ class _Row:
         shown, drafted = _shown(runner), _draft_replays(runner)
         if scenario.drafts and scenario.method is not SpeculativeMethod.DraftModel:
             knows(runner, (sequence.tokens for sequence in record.sequences.values()))
-        recorded = scenario.recorded(runner, scenario.wants, None if scenario.own_passes else record)
+        given, stages = None if scenario.own_passes else record, self.matrix.spread.pipeline
+        recorded = scenario.recorded(runner, scenario.wants, given, stages)
         launches = launched(lambda: scenario.run(recorded)) if self._launches(scenario) else scenario.run(recorded)
         after = {phase: Counts.now(runner.counters, phase) for phase in Phase}
         near = self.reference.near_of(self.variant)
@@ -272,7 +279,7 @@ class _Row:
 
     def _leave_ranks(self) -> None:
         """A process is a rank of one engine at a time."""
-        if self.matrix.tensor > 1:
+        if self.matrix.spread.ranks > 1:
             self.runner = None
             self.others.clear()
 
@@ -296,7 +303,7 @@ class _Row:
                 on_failure,
                 drafts=drafts,
                 host_tier=host_tier,
-                tensor=self.matrix.tensor,
+                spread=self.matrix.spread,
                 tree=tree,
             )
 
@@ -317,11 +324,14 @@ class _Row:
         if policy is Policy.Disabled:
             return frozenset({FallbackReason.Disabled})
         scores = phase is Phase.Prefill and scenario.reads_all_rows
-        drafting = scenario.drafting, scenario.host_tier
-        features = features_of(self.subject, self.matrix.device, *drafting, tree=scenario.tree)
-        plan = resolve(features, GraphRequest(self.variant.prefill, self.variant.decode))
+        plan = resolve(self._features(scenario), GraphRequest(self.variant.prefill, self.variant.decode))
         gate = refusing_gate(plan.gates, Batch(phase, policy, rows=1, padded=1, input_logprobs=scores))
         return frozenset() if gate is None else frozenset({gate})
+
+    def _features(self, scenario: Scenario) -> Features:
+        """Of the engine that serves `scenario`."""
+        asked = scenario.drafting, scenario.host_tier
+        return features_of(self.subject, self.matrix.device, *asked, spread=self.matrix.spread, tree=scenario.tree)
 
 
 SHOWN = {"drafts": "draft was right", "host_tier": "page came back from the host"}

@@ -26,6 +26,8 @@ class Reference:
     vocab: int
     """Tokens that a record may name: a vocabulary that ranks divide is larger than others."""
     all_rivals: bool = False
+    stages: int = 1
+    """Of the pipelines that it is compared with: its passes are those of their schedule."""
     near: float = NEAR_TIE
     """How far another token, or a log-probability, may be from eager's."""
     near_compiled: float = NEAR_TIE
@@ -46,7 +48,7 @@ class Reference:
         name = scenario.like or scenario.name
         if name not in self.recorded:
             wants = LogprobRequest(max(self.rivals(scenario), scenario.wants.answer or 0), scenario.wants.prompt)
-            recorded = scenario.recorded(self.runner, wants)
+            recorded = scenario.recorded(self.runner, wants, stages=self.stages)
             scenario.run(recorded)
             self.recorded[name] = recorded
         return self.recorded[name]

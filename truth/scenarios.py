@@ -45,8 +45,9 @@ def served(recorded: RecordedSchedule, *waves: list[list[int]], new: int = NEW_T
 
 
 def scheduled(recorded: RecordedSchedule, *waves: list[list[int]], new: int = NEW_TOKENS) -> Scheduler:
-    """Each wave of requests at once, as a server runs them: a pass ahead of what is known, over one prefix cache."""
-    limits = replace(Limits.of(recorded.config, max(map(len, waves))), prefix_cache=True)
+    """Each wave of requests at once, as a server runs them: a pass or more ahead of what is known, over one prefix
+    cache."""
+    limits = replace(Limits.of(recorded.config, max(map(len, waves))), prefix_cache=True, stages=recorded.stages)
     scheduler = Scheduler(recorded.pages, limits, recorded.eos_ids, recorded.host_tier)
     run_ahead = RunAhead(scheduler, recorded)
     for wave, requests in enumerate(waves):
@@ -248,11 +249,11 @@ class Scenario(NamedTuple):
         return self.wants.prompt is not None or Pooling.Mean in self.poolings
 
     def recorded(
-        self, runner: Driven, wants: LogprobRequest, given: RecordedSchedule | None = None
+        self, runner: Driven, wants: LogprobRequest, given: RecordedSchedule | None = None, stages: int = 1
     ) -> RecordedSchedule:
         """An empty record of requests that want that."""
         grammars = matchers() if self.constrained else (None,)
-        return RecordedSchedule(runner, wants, self.sampling, grammars, self.poolings, given)
+        return RecordedSchedule(runner, wants, self.sampling, grammars, self.poolings, given, stages)
 
 
 SCENARIOS: tuple[Scenario, ...] = (

@@ -40,7 +40,10 @@ A *fault* is injected into the start (`GRAPHPOD_FAULT`); the engine degrades, sa
 *Log-probabilities* are compared by value, too: they differ by less than a near-tie does.
 
 *Over ranks* each layer is divided among so many processes (gloo on CPUs, NCCL on GPUs), and compared with eager of one.
-Heads and vocabularies are of sizes that divide. Tables over ranks have the host tier and, of drafts, those of a head.
+Heads and vocabularies are of sizes that divide. *Over stages* each process has some of the layers: of three, two stages
+have two and one. Eager of one process then runs the batches of their schedule. *Experts over 2*: each half of a
+mixture's experts is on ranks of its own. Rules that call a policy unproven there do not stop it: each runs. Tables over
+ranks have the host tier and, of drafts, those of a head, which stages do not have.
 Their faults are drawn: the kind, the rank that meets it, and the scenario that is served then. Every two of subject,
 policy, kind, rank and scenario meet in some cell. Compiled policies do not meet every subject, though.
 """
@@ -56,7 +59,7 @@ def _device(result: Result) -> str:
     rules = ", ".join(f"{_rule(rule)} {count}" for rule, count in result.rules().most_common())
     ties, tokens = result.ties(fixed=True)
     lines = [
-        f"## {TITLES[result.device]}" + (f", over {result.tensor} ranks" if result.tensor > 1 else ""),
+        f"## {TITLES[result.device]}" + (f", over {result.spread}" if result.spread.ranks > 1 else ""),
         "",
         f"{len(result.cells)} cells: {counts[Outcome.Passed]} passed, {counts[Outcome.Failed]} failed, "
         f"{counts[Outcome.Refused]} refused" + (f" ({rules})." if rules else "."),

@@ -20,6 +20,7 @@ from truth.axes import variants
 from truth.cell import Cell, Outcome
 from truth.engines import compiled
 from truth.matrix import NEAR_TIES_SHARE, ROUNDED_TIES, ROUNDED_TIES_SHARE
+from truth.ranks.spread import ALONE, Spread
 from truth.scenarios import SCENARIOS
 
 PACKAGES = {Device.Cpu: (), Device.Cuda: ("triton", "flashinfer-python")}
@@ -36,8 +37,8 @@ class Result:
     provenance: dict[str, str]
     cells: tuple[Cell, ...]
     accuracy: tuple[Likelihood, ...] = ()
-    tensor: int = 1
-    """Ranks of every engine but the reference."""
+    spread: Spread = ALONE
+    """The ranks of every engine but the reference."""
 
     def counts(self) -> Counter[Outcome]:
         """Cells by outcome."""
@@ -73,8 +74,7 @@ class Result:
 
     def as_json(self) -> str:
         """One cell a line."""
-        ranks = {"tensor": self.tensor} if self.tensor > 1 else {}
-        head = {"device": self.device, **ranks, "provenance": self.provenance}
+        head = {"device": self.device, **self.spread.divided, "provenance": self.provenance}
         accuracy = [one.as_dict() for one in self.accuracy]
         cells = ",\n  ".join(json.dumps(cell.as_dict(), ensure_ascii=False) for cell in self.cells)
         start = json.dumps(head | {"accuracy": accuracy}, ensure_ascii=False, indent=1).removesuffix("\n}")
@@ -89,7 +89,7 @@ class Result:
             raw["provenance"],
             tuple(Cell.of(one) for one in raw["cells"]),
             tuple(Likelihood.of(one) for one in raw["accuracy"]),
-            raw.get("tensor", 1),
+            Spread(**{name: raw[name] for name in Spread._fields if name in raw}),
         )
 
 

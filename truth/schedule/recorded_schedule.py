@@ -68,6 +68,8 @@ class RecordedFlight(NamedTuple):
     phase: Phase
     rows: tuple[tuple[str, int, int], ...]
     tokens: list[int] | None
+    landed: Yielded | None = None
+    """What it has yielded already."""
 
 
 @dataclass(slots=True)
@@ -84,6 +86,8 @@ class RecordedSchedule:
     poolings: tuple[Pooling | None, ...] = (None,)
     """Of requests in turn: those that want an embedding."""
     given: "RecordedSchedule | None" = None
+    stages: int = 1
+    """Of the pipeline whose schedule this is. A runner with fewer computes each pass before the next is planned."""
     passes: list[RecordedPass] = field(default_factory=list)
     sequences: dict[str, Sequence] = field(default_factory=dict)
     """Every sequence that has run, by id."""
@@ -124,15 +128,25 @@ class RecordedSchedule:
             if wanted is None or (wanted.phase, wanted.rows) != (phase, rows):
                 raise ScheduleDiffers(f"pass {index} is {phase} of {rows}, the record has {wanted}")
             tokens = wanted.yielded.tokens
-        return RecordedFlight(self.runner.launch(batch, tokens), phase, rows, tokens)
+        flight = self.runner.launch(batch, tokens)
+        if not self._waits:
+            return RecordedFlight(flight, phase, rows, tokens)
+        self.runner.choose(flight)
+        return RecordedFlight(flight, phase, rows, tokens, self.runner.land(flight))
+
+    @property
+    def _waits(self) -> bool:
+        """Whether the runner has no room for the passes that are in flight at one time."""
+        return self.stages > 1 and self.stages > self.config.features.pipeline
 
     def choose(self, flight: RecordedFlight) -> None:
         """As `runner` does."""
-        self.runner.choose(flight.flight)
+        if flight.landed is None:
+            self.runner.choose(flight.flight)
 
     def land(self, flight: RecordedFlight) -> Yielded:
         """Records what the pass yields."""
-        yielded = self.runner.land(flight.flight)
+        yielded = self.runner.land(flight.flight) if flight.landed is None else flight.landed
         answers = yielded.answers or (None,) * len(yielded.tokens)
         self.passes.append(RecordedPass(flight.phase, flight.rows, replace(yielded, answers=answers)))
         return yielded if flight.tokens is None else replace(yielded, tokens=flight.tokens)

@@ -16,13 +16,14 @@ from truth.engines import features_of
 from truth.kept_cells import SOURCES, fingerprint, incomplete, keep, kept
 from truth.matrix import Matrix
 from truth.models import small, subjects
+from truth.ranks.spread import Spread
 from truth.scenarios import SCENARIOS, Name
 
 RANKS = tuple(one for one in SCENARIOS if one.over_ranks)
 
 
 def whole(device: Device = Device.Cpu) -> Matrix:
-    return Matrix(device, subjects(device), variants(), RANKS, tensor=2)
+    return Matrix(device, subjects(device), variants(), RANKS, spread=Spread(tensor=2))
 
 
 @pytest.mark.parametrize("count", [30, 100])

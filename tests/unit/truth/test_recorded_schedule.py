@@ -1,6 +1,7 @@
 """What counts as equal, as a near-tie, and as wrong."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -9,6 +10,7 @@ import torch
 from llguidance import LLMatcher
 
 from graphpod_policy import Phase
+from graphpod_policy.config import FeatureConfig
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.sampling.logprobs import of_logits
 from graphpod_runtime.engine.forward.sampling.sampler import greedy, sampling_tensors_of
@@ -31,6 +33,8 @@ GREEDY = Sampling()
 
 class Saying:
     """A runner that says what it was made with."""
+
+    config: Any = None
 
     def __init__(self, *yielded: Yielded) -> None:
         self.yielded = list(yielded)
@@ -158,6 +162,17 @@ def test_the_second_run_goes_on_with_the_records_token() -> None:
     assert second.forward(PrefillBatch((Chunk(Sequence("a", [1, 2], 2, 1), 0, 2),))).tokens == [5]
     assert second.passes[0].yielded.tokens == [6]
     assert runner.given == [[5]], "later passes go on from it, whenever this one lands"
+
+
+def test_a_runner_without_the_stages_of_a_schedule_computes_each_pass_before_the_next_is_planned() -> None:
+    batch = PrefillBatch((Chunk(Sequence("a", [1, 2], 2, 1), 0, 2),))
+    for stages, left in ((1, 2), (3, 2), (4, 0)):
+        runner = Saying(Yielded([5]), Yielded([6]))
+        runner.config = SimpleNamespace(features=FeatureConfig(pipeline=3))
+        found = RecordedSchedule(runner, NOTHING, stages=stages)  # type: ignore[arg-type]
+        flights = [found.launch(batch) for _ in range(2)]
+        assert len(runner.yielded) == left
+        assert [found.land(flight).tokens for flight in flights] == [[5], [6]]
 
 
 def of_request(yielded: Yielded, given: RecordedSchedule | None = None, **asked: Any) -> RecordedSchedule:

@@ -22,6 +22,7 @@ from truth.engines import compiled
 from truth.jobs import run as in_processes
 from truth.matrix import Matrix
 from truth.models import small, subjects
+from truth.ranks.spread import Spread
 from truth.report.page import PAGE, page
 from truth.report.result import Result
 from truth.scenarios import SCENARIOS, Name
@@ -42,6 +43,20 @@ def test_a_result_survives_its_json(tmp_path: Path) -> None:
     file = tmp_path / "cpu.json"
     file.write_text(result().as_json())
     assert Result.read(file) == result()
+
+
+def test_a_result_over_ranks_survives_its_json_and_says_so_on_the_page(tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
+    over_ranks = result(spread=Spread(2, 3))
+    file.write_text(over_ranks.as_json())
+    assert Result.read(file) == over_ranks
+    assert "## On a CPU (recorder), over 3 stages of 2 ranks\n" in page([over_ranks])
+
+
+def test_a_result_of_an_earlier_version_names_its_ranks_alone(tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
+    file.write_text(result().as_json().replace('"provenance"', '"tensor": 2,\n "provenance"', 1))
+    assert Result.read(file) == result(spread=Spread(tensor=2))
 
 
 def test_a_cell_of_a_result_that_tells_no_allowance_is_read() -> None:

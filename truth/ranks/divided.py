@@ -18,11 +18,14 @@ from graphpod_runtime.models.decoder_targets import decoder_targets
 from graphpod_runtime.models.tensor_destination import Destination, Divided, Ordered, Stacked, Target
 from truth import models
 from truth.models import Subject
+from truth.ranks.spread import Spread
 
 
-def divisible(subject: Subject, tensor: int) -> Subject:
-    """`subject` with heads and a vocabulary that so many ranks divide. They share a key-value head where it has one;
-    with attention over latents each head has its own."""
+def divisible(subject: Subject, spread: Spread) -> Subject:
+    """`subject` with heads and a vocabulary that the ranks of a layer divide, if there are several. They share a
+    key-value head where it has one; with attention over latents each head has its own."""
+    if (tensor := spread.tensor) == 1:
+        return subject
     heads, kv_heads = 2 * tensor, tensor
     if subject.config["num_key_value_heads"] == 1:
         kv_heads = 1
