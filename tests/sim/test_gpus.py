@@ -3,8 +3,10 @@
 from typing import Any
 
 from graphpod_operator.api.names import GPU
+from testbed import Cluster
 from tests.api.operator.process import IMAGES
 from tests.sim.conftest import SimPlace
+from tests.sim.history import History
 
 ONE = {"limits": {GPU: 1}}
 
@@ -39,6 +41,40 @@ def test_a_service_waits_for_its_gpus_of_one_node_and_says_how_many(place: SimPl
     assert "for what is free: kubectl describe nodes" in words
     place.remove("four")
     eventually(place.reached("Ready", "True", "Ready", "late"))
+
+
+def free_node(cluster: Cluster) -> str:
+    """The hostname of a node of which no pod has a GPU."""
+    pods = cluster.read("/api/v1/pods")["items"]
+    on_gpus = [pod for pod in pods if GPU in pod["spec"]["containers"][0]["resources"].get("limits", {})]
+    taken = {pod["spec"].get("nodeName") for pod in on_gpus}
+    nodes = [node["metadata"] for node in cluster.read("/api/v1/nodes")["items"]]
+    free = (node["labels"]["kubernetes.io/hostname"] for node in nodes if node["name"] not in taken)
+    return str(next(free))
+
+
+def test_a_rollout_that_replaces_waits_for_the_gpus_of_the_old_pod_and_is_never_unschedulable(
+    place: SimPlace, eventually
+) -> None:
+    """One node has as many GPUs as a pod takes, and the old pod drains for some seconds."""
+    node = {"nodeSelector": {"kubernetes.io/hostname": free_node(place.cluster)}}
+    spec = {"parallelism": {"tensor": 8}, "resources": {"limits": {GPU: 8}}, "placement": node}
+    place.bring_up(**spec)
+    eventually(place.reached("Ready", "True", "Ready"))
+    (old,) = place.pods()
+    hold = {"metadata": {"finalizers": ["example.com/hold"]}}
+    place.merge("pod", old["metadata"]["name"], hold)
+    with History.of(place) as history:
+        place.bring_up(engine={"maxBatch": 4}, **spec)
+        words = eventually(place.reached("Ready", "False", "PreviousDraining"))
+        assert f"waits for 8 {GPU} that pod {old['metadata']['name']} holds until it has gone" in words
+        place.merge("pod", old["metadata"]["name"], {"metadata": {"finalizers": None}})
+        eventually(place.reached("Ready", "True", "Ready"))
+        eventually(lambda: history.seen[-1]["status"]["phase"] == "Ready")
+    reasons = {row["reason"] for found in history.seen for row in found["status"]["conditions"]}
+    assert "PreviousDraining" in reasons
+    assert "Unschedulable" not in reasons
+    assert not [event for event in place.all("event") if event["reason"] == "Unschedulable"]
 
 
 def test_more_gpus_than_an_engine_uses_are_refused_and_nothing_is_reserved(place: SimPlace, eventually) -> None:

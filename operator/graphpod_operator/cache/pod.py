@@ -81,6 +81,8 @@ class Pod:
     """Which pod of a group it is: 0 is its leader, whose engine answers for all of them. None: it is of no group."""
     gpus: int = 0
     """Whole NVIDIA GPUs that its containers ask for, all of one node."""
+    goes_by: datetime | None = None
+    """When one that is being deleted is to be gone at the latest: the end of its grace period."""
 
     @property
     def answers_requests(self) -> bool:
@@ -91,6 +93,11 @@ class Pod:
     def failed_start(self) -> bool:
         """Whether its container ended unasked, and the kubelet keeps restarting it."""
         return self.ended is not None and not (self.ready or self.deleting or self.gone is not None)
+
+    @property
+    def drains(self) -> bool:
+        """Whether it is being deleted and still holds what it has of its node."""
+        return self.deleting and self.placed and self.gone is None
 
     @property
     def ran(self) -> bool:
@@ -148,6 +155,7 @@ class Pod:
             job=job,
             index=index,
             gpus=sum(_gpus(container) for container in spec.get("containers") or ()),
+            goes_by=datetime.fromisoformat(by) if (by := metadata.get("deletionTimestamp")) is not None else None,
         )
 
 

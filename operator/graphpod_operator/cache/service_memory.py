@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from graphpod_operator.cache.child import Child
 from graphpod_operator.cache.key import Key
+from graphpod_operator.cache.leaving_pods import LeavingPods
 from graphpod_operator.cache.service import Service
 from graphpod_operator.kube.resources import Resource
 
@@ -50,6 +51,8 @@ class ServiceMemory:
     """Its namespace is being deleted, so it does not come back."""
     reread: bool = False
     """Its pods are to be asked again, also those whose warm-up has ended."""
+    leaving: LeavingPods = field(default_factory=LeavingPods)
+    """Its pods that are being deleted."""
     replicas: object = None
     """The spec's number of pods as it was looked at last, in a tuple; None before the first look."""
     in_order: frozenset[tuple[Resource, str]] = frozenset()

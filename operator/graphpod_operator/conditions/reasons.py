@@ -100,6 +100,7 @@ class Reason(Enum):
     SleepPaused = auto()
     Waking = auto()
     WakeRefused = auto()
+    PreviousDraining = auto()
     Unschedulable = auto()
     QueuedByKueue = auto()
     SchedulingGated = auto()

@@ -168,6 +168,8 @@ class Reconciler:
         # a pod that served before this operator began is heard first, lest a restart make its service look unproved
         unheard = any(_is_unheard(found, pod, seen.readings.get(pod.uid)) for pod in seen.pods)
         now = self._clock.timestamp()
+        clock = self._clock.monotonic()
+        seen = replace(seen, leaving=memory.leaving.look(seen.pods, clock, now))
         prepared, polled = prepares_until(seen.pods, now), read_again(seen.readings.values())
         ordering: float | None = None
         if isinstance(outcome, Desired) and stopped is None:
@@ -178,7 +180,19 @@ class Reconciler:
             raise HeldUp(failure, held_back) from failure  # by any other pause it would be tried at each look
         blocked = BLOCKED_SECONDS.get(stopped.reason) if stopped is not None else None
         downloading = POLL_SECONDS if weights is not None and weights.missing is not None else None
-        pauses = (held_back, blocked, again, done.again, prepared, polled, downloading, seen.look_again, ordering)
+        leaving = memory.leaving.pause(clock, now)
+        pauses = (
+            held_back,
+            blocked,
+            again,
+            done.again,
+            prepared,
+            polled,
+            downloading,
+            seen.look_again,
+            ordering,
+            leaving,
+        )
         pause = min((pause for pause in pauses if pause is not None), default=None)
         await self._tidy(key.namespace)
         if done.held_up:

@@ -42,6 +42,8 @@ class Observed:
     look_again: float | None = None
     """Seconds until the pods are read again to see whether a Prometheus scrapes them, or where their weights are; None:
     they are not."""
+    leaving: tuple[Pod, ...] = ()
+    """Pods for whose room a new one may wait: they drain, or have just gone."""
     unsent: Mapping[str, str] = field(default_factory=dict)
     """Why an order about its weights did not reach a pod, by pod uid."""
 

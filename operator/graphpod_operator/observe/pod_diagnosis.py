@@ -101,6 +101,7 @@ PRECEDENCE: tuple[Reason, ...] = (
     Reason.Unschedulable,
     Reason.SchedulingGated,
     Reason.QueuedByKueue,
+    Reason.PreviousDraining,
 )
 """When pods fail differently, the most specific failure is reported."""
 
@@ -126,6 +127,8 @@ _UNBOUND_CLAIM = ("unbound immediate PersistentVolumeClaims", "didn't find avail
 _DYING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" is being deleted')
 _LOST_VOLUME = re.compile(r'persistentvolumeclaim "([^"]+)" bound to non-existent persistentvolume "([^"]+)"')
 _ELSEWHERE = "volume node affinity conflict"
+_NO_ROOM = re.compile(r"Insufficient ([^\s,.]+(?:\.[^\s,.]+)*)|Too many pods|ReadWriteOncePod")
+"""The scheduler's words for what a pod that goes gives free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ class Diagnosis:
 class Expected:
     """What is known besides the pods: the time (RFC 3339), what they mount of others (kind and name), and the seconds
     after which the kubelet ends a start. `model` is spec.model.uri, `pulls_with` are the Secrets of the registry. The
-    operator itself makes the Secret `made` for the pods.
+    operator itself makes the Secret `made` for the pods. `leaving` are pods for whose room a new one may wait.
     """
 
     now: str
@@ -166,6 +169,7 @@ class Expected:
     model: str = ""
     pulls_with: tuple[str, ...] = ()
     made: str | None = None
+    leaving: tuple[Pod, ...] = ()
 
 
 def diagnose(
@@ -195,7 +199,7 @@ def _of(pod: Pod, reading: Reading | NoReading | None, expected: Expected | None
         return _ended(pod, pod.ended, expected)  # whatever it does now: its group is made again
     if pod.deleting or pod.ready:
         return None
-    if (unplaced := unscheduled(pod)) is not None:
+    if (unplaced := unscheduled(pod, expected.leaving if expected is not None else ())) is not None:
         return unplaced
     if pod.waiting is not None and (reason := BY_WAITING.get(pod.waiting[0])) is not None:
         return None if _waits_for_ours(pod.waiting[1], expected) else _refused(reason, *pod.waiting, pod)
@@ -247,8 +251,8 @@ def _is_past(reason: Reason, state: State | None) -> bool:
     return state in (State.Capturing, State.SelfChecking) and not captures
 
 
-def unscheduled(pod: Pod) -> Diagnosis | None:
-    """Why a pod has no node, or None while no reason is known."""
+def unscheduled(pod: Pod, leaving: Iterable[Pod] = ()) -> Diagnosis | None:
+    """Why a pod has no node, or None while no reason is known. It may wait for the room of those that are `leaving`."""
     if pod.gates:
         queued = any(gate.startswith(_KUEUE) for gate in pod.gates)
         reason = Reason.QueuedByKueue if queued else Reason.SchedulingGated
@@ -263,11 +267,21 @@ def unscheduled(pod: Pod) -> Diagnosis | None:
         return Diagnosis(Reason.ClaimNotBound, f"PersistentVolumeClaim {match[1]} has lost its volume {match[2]}", pod)
     if any(words in message for words in _UNBOUND_CLAIM):
         return Diagnosis(Reason.ClaimNotBound, "the PersistentVolumeClaim of spec.model.uri has no volume yet", pod)
-    reason = Reason.VolumeElsewhere if _ELSEWHERE in message else Reason.Unschedulable
     words = _PREEMPTION.split(message)[0] or "no node fits"
+    if (first := next((one for one in leaving if _gives_room(one, words)), None)) is not None:
+        what = f"{first.gpus} {GPU}" if first.gpus and f"Insufficient {GPU}" in words else "the room"
+        return Diagnosis(
+            Reason.PreviousDraining, f"waits for {what} that pod {first.name} holds until it has gone", pod
+        )
+    reason = Reason.VolumeElsewhere if _ELSEWHERE in message else Reason.Unschedulable
     # the scheduler does not say how many of them it looked for
     wants = f"it needs {pod.gpus} free {GPU} of one node: " if pod.gpus and f"Insufficient {GPU}" in message else ""
     return Diagnosis(reason, wants + words, pod)
+
+
+def _gives_room(leaving: Pod, message: str) -> bool:
+    """Whether what the scheduler misses may be what this pod holds; of one without GPUs all but these."""
+    return any(found[1] != GPU or leaving.gpus for found in _NO_ROOM.finditer(message))
 
 
 def _waits_for_ours(message: str, expected: Expected | None) -> bool:

@@ -161,7 +161,7 @@ def _workload(
     if rollout.updated == rollout.available == rollout.replicas == asked == serving:
         return Finding(Reason.Available, f"{asked} of {asked} {pods} serve")
     if rollout.refused is not None:
-        return Finding(*refusal(rollout.refused))
+        return _refused_pods(rollout.refused, seen)
     if is_overdue(desired, seen, diagnosis):
         silent = (answer.message for pod in current if isinstance(answer := seen.readings.get(pod.uid), NoReading))
         what = f"{serving} of {asked} pods of this spec serve, and no start makes progress"
@@ -169,6 +169,14 @@ def _workload(
     rest = _lost(desired, seen) or _unlabelled(found, rollout, seen)
     rest = rest or (f"; the {desired.kind.kind} still counts other pods" if serving == asked else "")
     return Finding(Reason.Starting, f"{serving} of {asked} {pods} of this spec serve{rest}")
+
+
+def _refused_pods(message: str, seen: Observed) -> Finding:
+    """Why the cluster creates no pods. A quota counts a pod that is being deleted until it has gone."""
+    reason, what = refusal(message)
+    if reason is not Reason.QuotaExceeded or not seen.leaving:
+        return Finding(reason, what)
+    return Finding(Reason.PreviousDraining, f"a new pod waits for the quota of pod {seen.leaving[0].name}: {what}")
 
 
 def _unlabelled(found: Service, rollout: DeploymentRollout, seen: Observed) -> str:
@@ -323,7 +331,7 @@ def find_scheduled(desired: Desired, seen: Observed, current: tuple[Pod, ...]) -
     """Whether every pod of the current spec has a node."""
     if (asked := pods_asked(desired, seen)) == 0:
         return Finding(Reason.Suspended, "the spec requests no pods")
-    waiting = [diagnosis for pod in current if (diagnosis := unscheduled(pod)) is not None]
+    waiting = [diagnosis for pod in current if (diagnosis := unscheduled(pod, seen.leaving)) is not None]
     if waiting:
         worst = min(waiting, key=lambda one: PRECEDENCE.index(one.reason))
         return Finding(worst.reason, f"pod {worst.pod.name}: {worst.what}")

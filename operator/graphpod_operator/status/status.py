@@ -62,7 +62,7 @@ def status(
     diagnosis = place = None
     if isinstance(outcome, Desired) and stop is None:
         current = current_pods(outcome, seen)
-        diagnosis = diagnose(failed_pods(outcome, seen), seen.readings, _expected(found, outcome, now))
+        diagnosis = diagnose(failed_pods(outcome, seen), seen.readings, _expected(found, outcome, seen, now))
         if diagnosis is not None and outcome.can_weaken:
             diagnosis = diagnosis.survived()
         findings = root_findings(found, outcome, seen, current, diagnosis, now)
@@ -108,7 +108,7 @@ def status(
     )
 
 
-def _expected(found: Service, outcome: Desired, now: str) -> Expected:
+def _expected(found: Service, outcome: Desired, seen: Observed, now: str) -> Expected:
     return Expected(
         now,
         outcome.mounts,
@@ -116,6 +116,7 @@ def _expected(found: Service, outcome: Desired, now: str) -> Expected:
         found.spec["model"]["uri"],
         outcome.pulls_with,
         group_key.secret_of(outcome.workload),
+        seen.leaving,
     )
 
 
@@ -218,6 +219,8 @@ def _kept_failure(found: Service, outcome: Desired | Refused, workload: Finding)
 
 def _failure(diagnosis: Diagnosis | None, workload: Finding, key: Key) -> Failure | None:
     """What keeps a pod of the service `key` from serving, or from being created."""
+    if diagnosis is not None and diagnosis.reason is Reason.PreviousDraining:
+        return None  # a step of a rollout
     if diagnosis is None:
         refused = workload.reason in NO_PODS
         return (

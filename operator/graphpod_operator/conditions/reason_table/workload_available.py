@@ -23,8 +23,14 @@ ROWS = {
         "the spec requests pods again",
         "set spec.suspend: false and spec.replicas to 1 or more", notice=Notice.Normal,
     ),
+    "PreviousDraining": ReasonRow(
+        (*_W, *_S), _F, "a new pod waits for the GPUs, or other room, of a pod of the same service that is being "
+        "deleted; a rollout with the strategy Replace does that", "the deleted pod has gone and the new one has a node",
+        "wait: it drains for spec.rollout.drainSeconds at most",
+    ),
     "Unschedulable": warns(
-        (*_W, *_S), _F, "the scheduler finds no node for a pod", "the pod is scheduled",
+        (*_W, *_S), _F, "the scheduler finds no node for a pod, and no pod of the service that it could wait for is "
+        "being deleted", "the pod is scheduled",
         "free or add a node, or lower spec.resources, or relax spec.placement; for what is free: kubectl describe "
         "nodes",
     ),

@@ -85,7 +85,7 @@ COMMANDS: dict[Reason, str] = {
     R.Suspended: _set("suspend", False),
     R.Sleeping: WAKE, R.FallingAsleep: DESCRIBE, R.SleepPaused: UNPAUSE, R.Waking: WAIT, R.WakeRefused: PODS,
     R.Asleep: WAKE, R.SleepPending: WAIT, R.SleepRefused: WAKE,
-    R.Unschedulable: PODS, R.SchedulingGated: f"{_K}get pods -l {OWNER_LABEL}=NAME -o yaml",
+    R.PreviousDraining: WAIT, R.Unschedulable: PODS, R.SchedulingGated: f"{_K}get pods -l {OWNER_LABEL}=NAME -o yaml",
     R.QueuedByKueue: f"{_K}describe workloads.kueue.x-k8s.io",
     R.PodsRefused: f"{_K}describe replicasets -l {OWNER_LABEL}=NAME",
     R.QuotaExceeded: f"{_K}describe resourcequota", R.LimitRangeExceeded: f"{_K}describe limitrange",

@@ -52,6 +52,43 @@ def test_a_pod_without_room_for_its_gpus_says_how_many_it_needs_of_one_node() ->
     assert found.what == SCHEDULER + "3 Insufficient cpu."
 
 
+def of_gpus(count: int, **made: Any) -> Pod:
+    limits = {"limits": {"nvidia.com/gpu": str(count)}} if count else {}
+    return Pod.of({**pod(**made), "spec": {"containers": [{"name": "engine", "resources": limits}]}})
+
+
+@pytest.mark.parametrize(
+    ("message", "held", "reason", "words"),
+    [
+        ("1 Insufficient nvidia.com/gpu. preemption: none", 1, "PreviousDraining", "waits for 1 nvidia.com/gpu that"),
+        (
+            "1 Insufficient nvidia.com/gpu, 2 node(s) had volume node affinity conflict.", 2, "PreviousDraining",
+            "waits for 2 nvidia.com/gpu that pod old holds until it has gone",
+        ),
+        ("3 Insufficient memory.", 0, "PreviousDraining", "waits for the room that pod old holds"),
+        ("1 Insufficient cpu, 1 Insufficient nvidia.com/gpu.", 0, "PreviousDraining", "the room that pod old holds"),
+        ("1 Too many pods.", 0, "PreviousDraining", "waits for the room that pod old holds"),
+        (
+            "1 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode.", 0,
+            "PreviousDraining", "waits for the room that pod old holds",
+        ),
+        ("1 Insufficient nvidia.com/gpu.", 0, "Unschedulable", "1 Insufficient nvidia.com/gpu"),
+        ("3 node(s) didn't match Pod's node affinity/selector.", 1, "Unschedulable", "3 node(s) didn't match"),
+        ("1 node(s) had untolerated taint {a: }.", 1, "Unschedulable", "1 node(s) had untolerated taint"),
+        ("3 node(s) had volume node affinity conflict.", 1, "VolumeElsewhere", "3 node(s) had volume"),
+    ],
+)  # fmt: skip
+def test_a_pod_waits_for_what_one_that_is_being_deleted_gives_free_and_for_nothing_else(
+    message: str, held: int, reason: str, words: str
+) -> None:
+    new = Pod.of(pod(**scheduling(SCHEDULER + message)))
+    leaving = (of_gpus(held, name="old"),)
+    found = diagnose([new], {}, Expected("2026-01-01T00:00:00Z", (), 60, leaving=leaving))
+    assert found is not None
+    assert (found.reason.name, found.pod) == (reason, new)
+    assert words in found.what
+
+
 @pytest.mark.parametrize(
     ("made", "reason", "words"),
     [
