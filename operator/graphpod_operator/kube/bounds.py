@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -70,7 +71,7 @@ class Metadata(msgspec.Struct):
     labels: _Labels | None = None
     annotations: _Labels | None = None
     ownerReferences: list[Owner] | None = None
-    deletionTimestamp: str | None = None
+    deletionTimestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     deletionGracePeriodSeconds: int | None = None
     finalizers: list[str] | None = None
 
