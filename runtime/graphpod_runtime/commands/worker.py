@@ -11,6 +11,7 @@ from graphpod_policy import ConfigError, EngineConfig, ExitCode
 from graphpod_policy.start.flags import in_own_words
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.group_key import GROUP_KEY, KeyInvalid
+from graphpod_runtime.base.known_model import require_start
 from graphpod_runtime.base.leader import LEADER, Leader
 from graphpod_runtime.base.signals import asks_to_end
 from graphpod_runtime.engine.ranks.meeting import ports_of
@@ -60,12 +61,13 @@ def _ending(path: Path, node: int) -> Ending:
     except ValueError as error:
         return Ending(ExitCode.SettingInvalid, f"--node-index {node} needs --leader HOST:PORT: {error}")
     nodes = config.features.nodes
-    if not 0 < node < nodes or config.features.ranks % nodes:
+    if not 0 < node < nodes:
         what = f"--node-index {node}: the engine has {nodes} machines for {config.features.ranks} ranks"
-        return Ending(ExitCode.SettingInvalid, f"{what}; set --nodes to a number that divides the ranks")
-    with tempfile.TemporaryDirectory(prefix="graphpod-worker-") as folder:
-        try:
+        return Ending(ExitCode.SettingInvalid, f"{what}; set --nodes to a higher number")
+    try:
+        require_start(config)
+        with tempfile.TemporaryDirectory(prefix="graphpod-worker-") as folder:
             fatal = work(config, Path(folder), leader, node, admitted=_stay)
-        except StartFailure as failure:
-            return Ending(failure.code, in_own_words(failure.message, os.environ))
+    except StartFailure as failure:
+        return Ending(failure.code, in_own_words(failure.message, os.environ))
     return Ending(ExitCode.Drained, "") if fatal is None else Ending(ExitCode(fatal.code), fatal.message)

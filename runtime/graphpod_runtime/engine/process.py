@@ -151,9 +151,6 @@ def _roster(config: EngineConfig, pulse: Pulse) -> Roster | None:
     nodes = config.features.nodes
     if nodes == 1:
         return None
-    if config.features.ranks % nodes:
-        what = f"nodes {nodes} do not divide {config.features.ranks} ranks, and each machine has as many"
-        raise StartFailure(ExitCode.ParallelismInvalid, f"{what}; choose another --nodes")
     try:
         leader = Leader.parse(
             os.environ.get(LEADER, ""), ports_of(config.features.ranks), os.environ.get(GROUP_KEY, "")

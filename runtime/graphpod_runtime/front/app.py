@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 from starlette.types import ASGIApp
 
-from graphpod_policy import ConfigError, ExitCode, ModelFacts, ModelUnreadable
-from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
+from graphpod_policy import ConfigError, ExitCode
+from graphpod_policy.start.flags import in_own_words
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.known_model import model_of, require_start
 from graphpod_runtime.base.signals import asks_to_end
 from graphpod_runtime.front import drain as draining
 from graphpod_runtime.front.access.api_key import ApiKey, ApiKeyInvalid
@@ -57,12 +59,15 @@ def run(options: ServeOptions, http: socket.socket, admin: socket.socket) -> int
     """Serves on the two listening sockets; returns the exit code after the termination message was written."""
     try:
         status = Status.of(options.config.read_bytes(), os.environ.get("POD_UID", ""))
+        require_start(status.config)
         key = ApiKey(options.api_key_file) if options.api_key_file is not None else None
         certificate = Certificate(options.tls_folder) if options.tls_folder is not None else None
     except (OSError, ConfigError) as error:
         return report(Ending(ExitCode.ConfigInvalid, f"{options.config}: {error}"), options.termination_log)
     except (ApiKeyInvalid, TlsInvalid) as error:
         return report(Ending(ExitCode.SettingInvalid, str(error)), options.termination_log)
+    except StartFailure as failure:  # not after the seconds in which each rank imports torch
+        return report(Ending(failure.code, in_own_words(failure.message, os.environ)), options.termination_log)
     # Not closed: that would wait for the threads of requests, of which one may take minutes.
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     try:
@@ -89,15 +94,6 @@ def in_capture(ending: Ending, status: Status) -> Ending:
     return Ending(code, f"while {doing}: {ending.message}")
 
 
-def _model(folder: Path) -> ModelFacts | None:
-    """What the model's config.json says; None where it cannot be read: the engine says why when it loads it."""
-    try:
-        config = json_object(folder / "config.json")
-        return ModelFacts.of(config) if config is not None else None
-    except (JsonFileInvalid, ModelUnreadable):
-        return None
-
-
 class Front:
     """The parts of one front process, wired."""
 
@@ -118,7 +114,7 @@ class Front:
         self._tracing = TracingSettings.of(options.otlp_endpoint, options.trace_sampling_per_million, os.environ)
         self._traced = TracedApp(self._middleware)
         plan = status.config.resolved()
-        self._watchdog = Watchdog(plan, model=_model(Path(status.config.model.path)))
+        self._watchdog = Watchdog(plan, model=model_of(Path(status.config.model.path)))
         self._began = time.monotonic()
         command, awake = options.engine_command or ENGINE_COMMAND, awake_seconds(status.config.features)
         self._engine = EngineClient(self._on_event, command, status.config.features.ranks, awake)

@@ -38,9 +38,10 @@ from graphpod_policy import (
 )
 from graphpod_runtime.attention import choice
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.known_model import model_of
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start.device_state import DeviceState
-from graphpod_runtime.engine.start.node import model_of, node_of
+from graphpod_runtime.engine.start.node import node_of
 from graphpod_runtime.models.config_json import read_shape
 from graphpod_runtime.models.decoder import Decoder
 from graphpod_runtime.models.decoder_targets import decoder_targets

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from graphpod_policy import Device, EngineConfig, ExitCode, Obstacle
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.known_model import require_start
 from graphpod_runtime.engine.ranks.leading import LeadingRunner
 from graphpod_runtime.engine.ranks.others import Others, Start
 from graphpod_runtime.engine.ranks.stage_runner import FirstStage
@@ -33,12 +34,14 @@ def runner_of(
     ended: Callable[[Fatal], None] = end,
 ) -> Runner:
     """The runner of `config`, not started. `start`: how processes of other ranks begin; `ended` is called in a thread
-    when one of them has ended or stands still. StartFailure where there are fewer GPUs than ranks."""
+    when one of them has ended or stands still. StartFailure where the ranks do not divide the
+    model, or are more than the GPUs."""
     if config.features.ranks == 1:
         return Runner(config, report)
     if config.features.nodes > 1:
         what = f"spec.parallelism.nodes: several machines ({config.features.nodes}) are not built in Python"
         raise StartFailure.by(Obstacle.of(ExitCode.FeatureNotBuilt, what, "use graphpod-engine serve --nodes"))
+    require_start(config)
     if config.features.device is Device.Cuda:
         require_gpus(config.features.ranks)
     others = Others(config, Path(tempfile.mkdtemp(prefix="graphpod-ranks-")), start, temporary=True)

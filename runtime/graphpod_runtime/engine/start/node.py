@@ -1,57 +1,15 @@
-"""What an engine sees of its place and its model before the weights are there."""
+"""What an engine sees of its place before the weights are there."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import torch
 
-from graphpod_policy import (
-    Device,
-    EngineConfig,
-    FeatureConfig,
-    Kernels,
-    ModelFacts,
-    ModelUnreadable,
-    NodeFacts,
-    SpeculativeMethod,
-    settled,
-)
-from graphpod_policy.engine_features import DRAFT_HEADS
+from graphpod_policy import Device, EngineConfig, Kernels, ModelFacts, NodeFacts, settled
 from graphpod_runtime.attention.choice import kernels_for
-from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.processors import whole_processors
 from graphpod_runtime.base.shapes import dtype_of
 from graphpod_runtime.cache.kv import cache_dtype
 from graphpod_runtime.engine.start import memory
-from graphpod_runtime.models.config_json import read_config
-
-
-def model_of(folder: Path, features: FeatureConfig | None = None) -> ModelFacts | None:
-    """The model in `folder` as its config.json describes it, with what drafts for it by `features`; None where that
-    cannot be read, which loading reports."""
-    try:
-        config: Mapping[str, Any] = read_config(folder)
-        model = ModelFacts.of(config).served
-    except (ModelInvalid, ModelUnreadable):
-        return None
-    if features is None:
-        return model
-    if features.speculative is SpeculativeMethod.Mtp:
-        return replace(model, draft=_draft(features, folder))
-    if features.speculative_draft is None:
-        return model
-    return replace(model, draft=_draft(features, Path(features.speculative_draft)))
-
-
-def _draft(features: FeatureConfig, folder: Path) -> ModelFacts | None:
-    if features.speculative not in DRAFT_HEADS:
-        return model_of(folder)
-    try:
-        return ModelFacts.of_head(features.speculative, read_config(folder))
-    except (ModelInvalid, ModelUnreadable):
-        return None
 
 
 def node_of(config: EngineConfig, model: ModelFacts | None, gpu: int = 0) -> NodeFacts:

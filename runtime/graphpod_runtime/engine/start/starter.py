@@ -41,6 +41,7 @@ from graphpod_policy.start.footprint import largest_sizes
 from graphpod_policy.start.stage_limits import stage_limits
 from graphpod_runtime.base.errors import CompileFailed, DeviceFailed
 from graphpod_runtime.base.failure import RankFailed, StartFailure
+from graphpod_runtime.base.known_model import model_of
 from graphpod_runtime.cache.cells import quantises
 from graphpod_runtime.cache.kv import KvCache, cache_dtype
 from graphpod_runtime.compiled.cache import CompileCache
@@ -62,7 +63,7 @@ from graphpod_runtime.engine.start.drafting.scripted_drafts import script
 from graphpod_runtime.engine.start.host_cache import host_tier, page_identity
 from graphpod_runtime.engine.start.limits import derived_limits
 from graphpod_runtime.engine.start.measured_limits import MeasuredLimits
-from graphpod_runtime.engine.start.node import model_of, node_of, threads_of
+from graphpod_runtime.engine.start.node import node_of, threads_of
 from graphpod_runtime.engine.start.rehearsal import during_load
 from graphpod_runtime.engine.start.rehearsal.sampling import rehearsed
 from graphpod_runtime.engine.start.resolver_facts import facts_of, known_of, model_facts

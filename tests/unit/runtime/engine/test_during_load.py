@@ -15,11 +15,11 @@ from torch import Tensor
 from graphpod_policy import ExitCode, Policy
 from graphpod_policy.cost.selfcheck import comparisons
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.known_model import model_of
 from graphpod_runtime.distributed.agreement import ALONE
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start import starter
 from graphpod_runtime.engine.start.device import Host
-from graphpod_runtime.engine.start.node import model_of
 from graphpod_runtime.engine.start.rehearsal import during_load
 from graphpod_runtime.engine.start.rehearsal.during_load import (
     SWITCH,

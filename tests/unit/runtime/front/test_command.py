@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from graphpod_policy import ExitCode
+from graphpod_policy import ExitCode, ModelFacts, can_start
 from graphpod_policy.http_limits import HttpLimits
+from graphpod_policy.start.flags import BY_FLAGS, in_flags
+from graphpod_runtime.api.local_config import LocalOptions, local_config
 from graphpod_runtime.cli import main
+from graphpod_runtime.front import app
 from graphpod_runtime.front.access.arguments import add_http_options, http_options
 from tests.unit.runtime.api.test_local_config import SHAPE
 
@@ -68,6 +71,36 @@ def test_a_folder_that_cannot_be_served_is_told_why(
     (tmp_path / "config.json").write_text(content)
     assert main(["serve", "--model", str(tmp_path), *more]) == code
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("spread", "said"),
+    [
+        ({"tensor_parallel": 3}, "tensor 3 does not divide 4 attention heads"),
+        ({"pipeline_parallel": 3}, "pipeline 3 has more stages than the model has layers (2)"),
+        ({"tensor_parallel": 2, "expert_parallel": 2}, "expert 2, and the model has no experts"),
+    ],
+)
+def test_a_model_that_ranks_do_not_divide_is_refused_before_there_are_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_signals: None, spread: dict[str, int], said: str
+) -> None:
+    def engine(*_: object) -> None:
+        raise AssertionError("a front with an engine")
+
+    monkeypatch.setattr(app, "Front", engine)
+    monkeypatch.setenv(BY_FLAGS, "1")
+    (folder := tmp_path / "model").mkdir()
+    shape = SHAPE | {"architectures": ["LlamaForCausalLM"]}
+    (folder / "config.json").write_text(json.dumps(shape))
+    log = tmp_path / "termination-log"
+    command = ["serve", "--model", str(folder), "--device", "cpu", "--host", "127.0.0.1", "--http-port", "0"]
+    command += [word for name, count in spread.items() for word in (f"--{name.replace('_', '-')}", str(count))]
+    assert main([*command, "--admin-port", "0", "--termination-log", str(log)]) == ExitCode.ParallelismInvalid
+    asked = local_config(LocalOptions(folder, device="cpu", **spread))
+    obstacles = can_start(asked, asked.resolved(), ModelFacts.of(shape))
+    explained = "; ".join([*(one.what for one in obstacles), obstacles[0].step])
+    assert said in explained
+    assert log.read_text() == f"ParallelismInvalid: {in_flags(explained)}"
 
 
 def test_a_port_in_use_is_named_in_the_termination_message(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -275,7 +276,10 @@ def test_a_wrong_configuration_names_its_field(own_front: Start, tmp_path: Path)
 
 def wire_of(front: Front) -> Path:
     """The folder of the sockets between front and engine."""
-    fds = [fd.readlink().name for fd in Path(f"/proc/{front.process.pid}/fd").iterdir()]
+    fds: list[str] = []
+    for fd in Path(f"/proc/{front.process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it has been closed since
+            fds.append(fd.readlink().name)
     sockets = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
     (folder,) = {Path(words[7]).parent for words in sockets if len(words) == 8 and f"socket:[{words[6]}]" in fds}
     return folder

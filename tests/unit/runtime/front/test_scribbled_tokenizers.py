@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from graphpod_runtime.front.app import _model
+from graphpod_runtime.base.known_model import model_of
 from graphpod_runtime.front.openai.embeddings.pooler import MODEL, MODULES, POOLING, Pooler
 from graphpod_runtime.front.openai.sampling.sampling_defaults import FILE, DefaultsInvalid, SamplingDefaults
 from graphpod_runtime.front.text.chat_template import TemplateError
@@ -94,4 +94,4 @@ def test_any_field_about_embeddings_may_hold_anything(folder: Path, name: str, d
 @pytest.mark.parametrize("text", [DEEP, "[]", "null", "\udcff"])
 def test_a_front_runs_without_a_config_that_can_be_read(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_bytes(text.encode(errors="surrogateescape"))
-    assert _model(tmp_path) is None
+    assert model_of(tmp_path) is None

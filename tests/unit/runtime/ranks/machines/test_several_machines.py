@@ -1,14 +1,16 @@
 """A start over several machines: what is refused before any is waited for, and that two write what one rank writes."""
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from graphpod_policy import EngineConfig, Policy
+from graphpod_policy import EngineConfig, ExitCode, Policy
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.leader import LEADER
 from graphpod_runtime.engine import process
 from graphpod_runtime.engine.pulse import Pulse
+from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.roster import Roster
 from graphpod_runtime.engine.ranks.start import runner_of
 from tests.unit.runtime.ranks.conftest import GREEDY, alone, config
@@ -23,21 +25,24 @@ def test_the_library_refuses_several_machines_by_name(two_machines: EngineConfig
         runner_of(two_machines, lambda report: None)
 
 
-@pytest.mark.parametrize(
-    ("leader", "nodes", "reason", "said"),
-    [
-        ("", 2, "SettingInvalid", "an engine of 2 machines needs the address of the leader's: '' is not HOST:PORT"),
-        ("127.0.0.1:1", 3, "ParallelismInvalid", "nodes 3 do not divide 2 ranks"),
-    ],
-)
 def test_the_leaders_engine_says_what_is_wrong_before_it_waits_for_others(
-    two: Path, monkeypatch: pytest.MonkeyPatch, leader: str, nodes: int, reason: str, said: str
+    two_machines: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(LEADER, leader)
-    engine = config(two, Policy.Disabled, Policy.Disabled, pipeline=2, nodes=nodes)
+    monkeypatch.setenv(LEADER, "")
+    said = "an engine of 2 machines needs the address of the leader's: '' is not HOST:PORT"
     with pytest.raises(StartFailure, match=said) as refused:
-        process._roster(engine, Pulse())
-    assert refused.value.reason == reason
+        process._roster(two_machines, Pulse())
+    assert refused.value.reason == "SettingInvalid"
+
+
+@pytest.mark.parametrize("shape", [{"tensor": 3}, {"pipeline": 3}])
+def test_no_rank_begins_where_the_model_has_no_part_for_each(two: Path, shape: dict[str, int]) -> None:
+    def begun(meeting: Meeting, rank: int) -> NoReturn:
+        raise AssertionError("a rank has begun")
+
+    with pytest.raises(StartFailure) as refused:
+        runner_of(config(two, Policy.Disabled, Policy.Disabled, **shape), lambda report: None, begun)
+    assert refused.value.code is ExitCode.ParallelismInvalid
 
 
 def test_a_port_that_is_taken_is_named(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from graphpod_policy import EngineConfig, ExitCode
+from graphpod_policy.start.flags import BY_FLAGS
 from graphpod_runtime.base.leader import LEADER
 from graphpod_runtime.base.signals import asks_to_end
 from graphpod_runtime.cli import main
@@ -82,7 +83,12 @@ def test_a_machine_whose_ranks_were_let_go_ends_well(
         (("--nodes", "2"), ExitCode.SettingInvalid, "--node-index 1 needs --leader HOST:PORT: '' is not HOST:PORT"),
         (("--nodes", "2", "--leader", "host"), ExitCode.SettingInvalid, "'host' is not HOST:PORT"),
         (("--leader", "h:1"), ExitCode.SettingInvalid, "--node-index 1: the engine has 1 machines for 2 ranks"),
-        (("--nodes", "3", "--leader", "h:1"), ExitCode.SettingInvalid, "the engine has 3 machines for 2 ranks"),
+        (("--nodes", "3", "--leader", "h:1"), ExitCode.ParallelismInvalid, "ranks: nodes 3 do not divide 2 ranks"),
+        (
+            ("--nodes", "2", "--leader", "h:1", "--tensor-parallel", "3"),
+            ExitCode.ParallelismInvalid,
+            "ranks: tensor 3 does not divide 4 attention heads",
+        ),
     ],
 )
 def test_a_worker_says_what_is_wrong_with_its_options(
@@ -94,7 +100,8 @@ def test_a_worker_says_what_is_wrong_with_its_options(
     code: ExitCode,
     said: str,
 ) -> None:
-    monkeypatch.setenv(LEADER, "")  # it is as it was after the test, whatever the command sets
+    for name in (LEADER, BY_FLAGS):
+        monkeypatch.setenv(name, "")  # it is as it was after the test, whatever the command sets
     log = tmp_path / "termination"
     command = ("serve", "--model", str(two), "--device", "cpu", "--pipeline-parallel", "2", "--node-index", "1")
     assert main([*command, "--termination-log", str(log), *words]) == code
