@@ -12,7 +12,7 @@ from graphpod_policy.start.flags import BY_FLAGS, in_flags
 from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options, local_config
 from graphpod_runtime.base.arguments import memory, number, one_of
 from graphpod_runtime.base.leader import LEADER
-from graphpod_runtime.base.openmp import bound_spinning
+from graphpod_runtime.base.process.openmp import bound_spinning
 from graphpod_runtime.compiled.bytecode import forget_bytecode, keep_bytecode
 
 COMMANDS = {

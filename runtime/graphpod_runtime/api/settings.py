@@ -9,7 +9,7 @@ from typing import Any
 
 from graphpod_policy import EngineConfig, Policy, Quantization, SpeculativeMethod
 from graphpod_runtime.api.local_config import LocalOptions, local_config
-from graphpod_runtime.base.openmp import bound_spinning
+from graphpod_runtime.base.process.openmp import bound_spinning
 from graphpod_runtime.front.metrics.exporter import FrontMetrics
 from graphpod_runtime.front.openai.embeddings.pooler import Pooler
 from graphpod_runtime.front.openai.sampling.sampling_defaults import SamplingDefaults

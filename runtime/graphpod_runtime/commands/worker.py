@@ -13,7 +13,7 @@ from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.group_key import GROUP_KEY, KeyInvalid
 from graphpod_runtime.base.known_model import require_start
 from graphpod_runtime.base.leader import LEADER, Leader
-from graphpod_runtime.base.signals import asks_to_end
+from graphpod_runtime.base.process.signals import asks_to_end
 from graphpod_runtime.engine.ranks.meeting import ports_of
 from graphpod_runtime.engine.ranks.worker import work
 from graphpod_runtime.front.requests.termination import Ending, report

@@ -24,7 +24,7 @@ from graphpod_policy.start.flags import in_own_words
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.group_key import GROUP_KEY, KeyInvalid
 from graphpod_runtime.base.leader import LEADER, Leader
-from graphpod_runtime.base.signals import leave_ending_to_the_parent
+from graphpod_runtime.base.process.signals import leave_ending_to_the_parent
 from graphpod_runtime.compiled.bytecode import forget_bytecode
 from graphpod_runtime.engine import before_torch
 from graphpod_runtime.engine.loop import Loop, Runner

@@ -18,7 +18,7 @@ from graphpod_policy import ConfigError, ExitCode
 from graphpod_policy.start.flags import in_own_words
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.known_model import model_of, require_start
-from graphpod_runtime.base.signals import asks_to_end
+from graphpod_runtime.base.process.signals import asks_to_end
 from graphpod_runtime.front import drain as draining
 from graphpod_runtime.front.access.api_key import ApiKey, ApiKeyInvalid
 from graphpod_runtime.front.access.cors import with_cors

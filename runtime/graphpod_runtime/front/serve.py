@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from graphpod_policy.config import ConfigError, EngineConfig
 from graphpod_policy.exit_codes import ExitCode
 from graphpod_runtime.base.errors import SourceFailed
-from graphpod_runtime.base.signals import asks_to_end
+from graphpod_runtime.base.process.signals import asks_to_end
 from graphpod_runtime.front.options import ServeOptions
 from graphpod_runtime.front.requests.termination import Ending, report
 from graphpod_runtime.front.server.listen import address, listen

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from graphpod_runtime.base.processors import whole_processors
+from graphpod_runtime.base.process.processors import whole_processors
 from graphpod_runtime.memory.pinned_cache import release_pinned
 
 SLAB_BYTES = 32 << 20

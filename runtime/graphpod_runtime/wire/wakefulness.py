@@ -3,7 +3,7 @@ twice the time. The first rank looks for commands, the others look for orders.
 """
 
 from graphpod_policy import Device, FeatureConfig
-from graphpod_runtime.base.processors import processors
+from graphpod_runtime.base.process.processors import processors
 
 AWAKE_SECONDS = 0.02
 REHEARSAL_SECONDS = 0.002

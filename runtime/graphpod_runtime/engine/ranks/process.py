@@ -17,7 +17,7 @@ from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.base.group_key import GROUP_KEY
 from graphpod_runtime.base.leader import Leader
-from graphpod_runtime.base.signals import leave_ending_to_the_parent
+from graphpod_runtime.base.process.signals import leave_ending_to_the_parent
 from graphpod_runtime.compiled.bytecode import forget_bytecode, keep_bytecode
 from graphpod_runtime.engine.pulse import Pulse
 from graphpod_runtime.engine.ranks.meeting import Meeting

@@ -6,7 +6,7 @@ import torch
 
 from graphpod_policy import Device, EngineConfig, Kernels, ModelFacts, NodeFacts, settled
 from graphpod_runtime.attention.choice import kernels_for
-from graphpod_runtime.base.processors import whole_processors
+from graphpod_runtime.base.process.processors import whole_processors
 from graphpod_runtime.base.shapes import dtype_of
 from graphpod_runtime.cache.kv import cache_dtype
 from graphpod_runtime.engine.start import memory

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from graphpod_runtime.base.openmp import SPIN_COUNT, bound_spinning
+from graphpod_runtime.base.process.openmp import SPIN_COUNT, bound_spinning
 from graphpod_runtime.cli import main
 
 

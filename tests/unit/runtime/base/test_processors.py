@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from graphpod_policy import Policy
-from graphpod_runtime.base import processors as counting
-from graphpod_runtime.base.processors import processors, whole_processors
+from graphpod_runtime.base.process import processors as counting
+from graphpod_runtime.base.process.processors import processors, whole_processors
 from graphpod_runtime.engine.start import node
 from graphpod_runtime.memory import staging
 from tests.unit.runtime.conftest import engine_config

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from graphpod_policy import ExitCode
-from graphpod_runtime.base.signals import asks_to_end, leave_ending_to_the_parent
+from graphpod_runtime.base.process.signals import asks_to_end, leave_ending_to_the_parent
 from tests.unit.runtime.conftest import ASK_TO_END
 
 from .test_life import Start, Stream

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphpod_runtime.base import processors
+from graphpod_runtime.base.process import processors
 from graphpod_runtime.memory import staging
 from graphpod_runtime.memory.staging import LEAST_BYTES, SLABS, Staging, put, using
 from graphpod_runtime.models.loader import load_model

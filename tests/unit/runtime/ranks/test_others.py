@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from graphpod_policy import Device, ExitCode, Policy
-from graphpod_runtime.base import processors
 from graphpod_runtime.base.failure import RankFailed, StartFailure
+from graphpod_runtime.base.process import processors
 from graphpod_runtime.engine.ranks.leading import LeadingRunner
 from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from graphpod_policy import Device, FeatureConfig
-from graphpod_runtime.base import processors
+from graphpod_runtime.base.process import processors
 from graphpod_runtime.wire.wakefulness import AWAKE_SECONDS, awake_seconds
 
 

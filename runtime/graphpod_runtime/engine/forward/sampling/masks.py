@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphpod_runtime.base.processors import whole_processors
+from graphpod_runtime.base.process.processors import whole_processors
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.engine.forward.sampling.sampler import SamplingBatch
 from graphpod_runtime.engine.schedule.yielded import NOTHING_LEFT

@@ -8,7 +8,7 @@ import pytest
 from graphpod_policy import EngineConfig, ExitCode
 from graphpod_policy.start.flags import BY_FLAGS
 from graphpod_runtime.base.leader import LEADER
-from graphpod_runtime.base.signals import asks_to_end
+from graphpod_runtime.base.process.signals import asks_to_end
 from graphpod_runtime.cli import main
 from graphpod_runtime.commands import worker as worker_command
 from graphpod_runtime.engine.ranks.others import Others

@@ -1,0 +1,1 @@
+"""What a process has from the machine it runs on: processors, threads, signals."""
