@@ -113,8 +113,8 @@ class ConfigJson:
         heads, kv_heads = (int(fields.get(name) or 0) for name in ("num_attention_heads", "num_key_value_heads"))
         if kv_heads and heads % kv_heads:
             return f"num_key_value_heads {kv_heads} does not divide num_attention_heads {heads}"
-        if row.multipliers and float(fields[SCALE]) <= 0:
-            return f"{SCALE}={cut(json.dumps(fields[SCALE]))} is not built; a number above 0 is"
+        if row.multipliers and (unusable := _scale_not_built(fields[SCALE])):
+            return unusable
         if self._windows_unasked():
             return f"layer_types with {SLIDING} is not built where use_sliding_window is not true"
         for kind in self._layer_types():
@@ -137,8 +137,8 @@ class ConfigJson:
             )
         if family.refused:
             return f"architecture {shown(self.architecture)} is not built ({family.refused}): {family.because}"
-        if isinstance(scale := self.fields.get(SCALE), int | float) and scale <= 0:
-            return f"{SCALE}={json.dumps(scale)} is not built; a number above 0 is"
+        if isinstance(scale := self.fields.get(SCALE), int | float) and (unusable := _scale_not_built(scale)):
+            return unusable
         if found := self.fields.get(QUANTIZATION):
             what = f"{QUANTIZATION} is not built for {self.architecture}, which runs by transformers"
             return f"{what} (the weights are {form_of(found)}); take the model's 16-bit weights"
@@ -274,6 +274,11 @@ def rope_type(rope: Json) -> str:
 
 def _listed(values: tuple[Any, ...]) -> str:
     return " or ".join(json.dumps(value) for value in values)
+
+
+def _scale_not_built(scale: Any) -> str | None:
+    """That a factor of scores is none that a model was trained with."""
+    return f"{SCALE}={cut(json.dumps(scale))} is not built; a number above 0 is" if float(scale) <= 0 else None
 
 
 def given(content: Json) -> dict[str, Any]:
