@@ -27,7 +27,7 @@ CHECKED_PAGES = 4
 """Of one sequence of a checked decode step, at most; but for the first one, which has LONG_ROW tokens."""
 PREFIX_TOKENS = 1 << 22
 """More than a GPU holds of a real model. It bounds tiny models, because the engine lists pages one by one."""
-STAGING_BYTES = 64 << 20
+STAGING_BYTES = 48 << 20
 """Of a GPU, for the copies of the host tier in each direction."""
 CANDIDATE_BYTES = 128
 """Of a draft that a tree may have: its numbers twice, once a level and once together, and what a sort keeps."""
