@@ -42,6 +42,7 @@ CHUNK = 32
 SIZES: dict[Phase, tuple[int, ...]] = {Phase.Prefill: (4, 8, 16, CHUNK), Phase.Decode: (1, 2, 4, 8, 16, MOST_REQUESTS)}
 KV_BYTES = 32 << 20
 HOST_BYTES = 16 << 20
+FILE_BYTES = 256 << 20
 
 
 class Tree(NamedTuple):
@@ -63,9 +64,10 @@ def features_of(
     draft: Path | None = None,
     spread: Spread = ALONE,
     tree: Tree | None = None,
+    files: Path | None = None,
 ) -> Features:
     """What the rules see of an engine over `subject`. `drafts`: the method; `draft`: its folder, where it has one;
-    `spread`: the ranks; `tree`: the form of drafts that are no chain."""
+    `spread`: the ranks; `tree`: the form of drafts that are no chain; `files`: the folder under its host tier."""
     return Features(
         device=device,
         gpus=spread.ranks if device is Device.Cuda else 0,
@@ -79,6 +81,8 @@ def features_of(
         speculative_draft=None if draft is None else str(draft),
         speculative_max_batch=MOST_REQUESTS if drafts else None,
         host_cache_bytes=HOST_BYTES if host_tier else None,
+        host_cache_folder=None if files is None else str(files),
+        host_cache_file_bytes=None if files is None else FILE_BYTES,
         **({} if tree is None else tree._asdict()),
     )
 
@@ -111,16 +115,18 @@ def start_engine(
     host_tier: bool = False,
     spread: Spread = ALONE,
     tree: Tree | None = None,
+    files: Path | None = None,
 ) -> Runner:
     """A Ready runner over what `load` makes of the subject, perhaps with speculative decoding by the method
-    `drafts`, as a `tree` if there is one, or with a host tier. Over ranks the subject's folder has a checkpoint, which
-    they read instead. StartFailure under Fail for whatever its start meets; Degrade walks down."""
+    `drafts`, as a `tree` if there is one, or with a host tier, which may have the folder `files` under it. Over ranks
+    the subject's folder has a checkpoint, which they read instead. StartFailure under Fail for whatever its start
+    meets; Degrade walks down."""
     torch.backends.cuda.matmul.allow_tf32 = False
     # Traces of other engines in this process are none of this one's, and torch counts them against its limits.
     torch._dynamo.reset()
     draft = _draft(folder, drafts)
     weights = draft if drafts in WITH_WEIGHTS else None
-    features = features_of(subject, device, drafts, host_tier, weights, spread, tree)
+    features = features_of(subject, device, drafts, host_tier, weights, spread, tree, files)
     sizes = {phase: None if variant.policy(phase) is Policy.Disabled else SIZES[phase] for phase in Phase}
     request = GraphRequest(
         variant.prefill,

@@ -44,6 +44,7 @@ from truth.reference import ROUNDING, Reference, alone
 from truth.scenarios import FAULTY_SIZE, SCENARIOS, Scenario
 from truth.schedule.counts import Counts
 from truth.schedule.recorded_schedule import Difference, compare, furthest_choice
+from truth.schedule.shown import SHOWN, draft_replays, shown
 from truth.schedule.texts import compare_texts
 
 NEAR_TIES_SHARE = 1e-3
@@ -52,6 +53,7 @@ ROUNDED_TIES_SHARE = 2e-2
 """The most of the uncompiled 16-bit tokens of any run, and of all those of a whole one."""
 ROUNDED_TIES = 1
 """So many are no share yet: right cells of few tokens have one."""
+LOOK_SECONDS = 60
 TIPPING_TRIES = 32
 """Nudges of a subject whose activations are rounded to FP8: chance decides how many of them one nudge tips, and its
 cells compare thousands of tokens, the scenario of a nudge 72. Four found 2.9, sixteen 3.9."""
@@ -169,19 +171,18 @@ class _Row:
     folder: Path
     reference: Reference
     runner: Runner | None = None
-    others: dict[tuple[SpeculativeMethod | None, bool, Tree | None], Runner] = field(default_factory=dict)
-    """Engines with speculative decoding, a host tier or both, by the method, by whether they have a tier, and by the
-    form of drafts."""
+    others: dict[tuple[SpeculativeMethod | None, bool, Tree | None, bool], Runner] = field(default_factory=dict)
+    """Engines with speculative decoding, a host tier or both, by the method, by whether they have a tier, by the form
+    of drafts, and by whether they have files."""
 
     def cells(self) -> Iterator[Cell]:
         for scenario in self.scenarios:
             began = time.perf_counter()
             try:
-                refused = self._not_drafted(scenario)
+                refused = self._not_drafted(scenario) or self._no_files(scenario)
                 found = (Outcome.Refused, refused, Difference()) if refused else self._judged(scenario)
             except Exception as error:  # noqa: BLE001 (whatever an engine raises is a cell's failure, and is reported)
-                self.runner = None
-                self.others.clear()
+                self._leave()
                 found = Outcome.Failed, _words(error), Difference()
             outcome, because, difference = found
             yield Cell(
@@ -198,6 +199,11 @@ class _Row:
                 allowed=self.reference.near_of(self.variant),
                 seconds=time.perf_counter() - began,
             )
+        self._leave()
+
+    def _no_files(self, scenario: Scenario) -> str:
+        """The rule that stands against files, if the scenario wants some."""
+        return (scenario.files and refused_by(self._features(scenario), self.variant)) or ""
 
     def _not_drafted(self, scenario: Scenario) -> str:
         """Why nothing drafts, if the scenario wants that: the subject has no layers for it, or stages cannot verify."""
@@ -212,7 +218,7 @@ class _Row:
         record = self.reference.of(scenario)
         runner = self._engine(scenario)
         before = {phase: Counts.now(runner.counters, phase) for phase in Phase}
-        shown, drafted = _shown(runner), _draft_replays(runner)
+        before_it, drafted = shown(runner), draft_replays(runner)
         if scenario.drafts and scenario.method is not SpeculativeMethod.DraftModel:
             knows(runner, (sequence.tokens for sequence in record.sequences.values()))
         given, stages = None if scenario.own_passes else record, self.matrix.spread.pipeline
@@ -226,13 +232,13 @@ class _Row:
         outcome, because = _verdict(difference, near, self._degraded(runner, scenario))
         if outcome is Outcome.Failed:
             return outcome, because, difference
-        for happened, now, then in zip(SHOWN, _shown(runner), shown, strict=True):
+        for happened, now, then in zip(SHOWN, shown(runner), before_it, strict=True):
             # A text of other near ties may hold nothing to look up.
             chance = happened == "drafts" and difference.near_ties and self.subject.rounded_to_fp8
             if getattr(scenario, happened) and now == then and not chance:
                 return Outcome.Failed, f"no {SHOWN[happened]}, so nothing was shown", difference
         segments = sum((after[one] - before[one]).replays * runner.report.phases[one].segments for one in Phase)
-        segments += _draft_replays(runner) - drafted
+        segments += draft_replays(runner) - drafted
         if launches not in (None, segments):
             return Outcome.Failed, f"{launches} graph launches, replays of {segments} segments counted", difference
         gates: set[str] = set()
@@ -265,11 +271,10 @@ class _Row:
             faults = ",".join(f"{scenario.fault}:{phase}:{FAULTY_SIZE[phase]}{of}" for phase in phases)
             return self._start(OnCaptureFailure.Degrade, faults)
         if scenario.own_passes:
-            kind = (scenario.drafting, scenario.host_tier, scenario.tree)
+            kind = (scenario.drafting, scenario.host_tier, scenario.tree, scenario.files)
             if kind not in self.others:
                 self._leave_ranks()
-                drafts, host_tier, tree = kind
-                self.others[kind] = self._start(OnCaptureFailure.Fail, drafts=drafts, host_tier=host_tier, tree=tree)
+                self.others[kind] = self._after_another(scenario) if scenario.files else self._of_its_own(scenario)
             return self.others[kind]
         if self.runner is None:
             self._leave_ranks()
@@ -277,11 +282,33 @@ class _Row:
             self.runner = self._start(OnCaptureFailure.Fail)
         return self.runner
 
+    def _of_its_own(self, scenario: Scenario, files: Path | None = None) -> Runner:
+        drafts, host_tier, tree = scenario.drafting, scenario.host_tier, scenario.tree
+        return self._start(OnCaptureFailure.Fail, drafts=drafts, host_tier=host_tier, tree=tree, files=files)
+
+    def _after_another(self, scenario: Scenario) -> Runner:
+        """An engine whose folder has what another one that has ended has left there."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        first = self._of_its_own(scenario, folder)
+        scenario.run(scenario.recorded(first, scenario.wants))
+        _close(first)
+        second = self._of_its_own(scenario, folder)
+        assert second.host_tier is not None
+        assert second.host_tier.files is not None
+        second.host_tier.files.looked.wait(LOOK_SECONDS)
+        return second
+
+    def _leave(self) -> None:
+        """Its engines go, and threads of theirs."""
+        for runner in self.others.values():
+            _close(runner)
+        self.runner = None
+        self.others.clear()
+
     def _leave_ranks(self) -> None:
         """A process is a rank of one engine at a time."""
         if self.matrix.spread.ranks > 1:
-            self.runner = None
-            self.others.clear()
+            self._leave()
 
     def _start(
         self,
@@ -291,6 +318,7 @@ class _Row:
         drafts: SpeculativeMethod | None = None,
         host_tier: bool = False,
         tree: Tree | None = None,
+        files: Path | None = None,
     ) -> Runner:
         # Tiny models compute in less time than they load.
         modes = [*([Mode.Poison] if self.matrix.poisoned else []), *([Mode.Reload] if host_tier else [])]
@@ -305,6 +333,7 @@ class _Row:
                 host_tier=host_tier,
                 spread=self.matrix.spread,
                 tree=tree,
+                files=files,
             )
 
     def _degraded(self, runner: Runner, scenario: Scenario) -> str | None:
@@ -330,23 +359,15 @@ class _Row:
 
     def _features(self, scenario: Scenario) -> Features:
         """Of the engine that serves `scenario`."""
-        asked = scenario.drafting, scenario.host_tier
-        return features_of(self.subject, self.matrix.device, *asked, spread=self.matrix.spread, tree=scenario.tree)
+        asked, files = (scenario.drafting, scenario.host_tier), self.folder if scenario.files else None
+        spread, tree = self.matrix.spread, scenario.tree
+        return features_of(self.subject, self.matrix.device, *asked, spread=spread, tree=tree, files=files)
 
 
-SHOWN = {"drafts": "draft was right", "host_tier": "page came back from the host"}
-"""What shows that an engine's own passes did something, by what the scenario has."""
-
-
-def _shown(runner: Runner) -> tuple[float, float]:
-    """So far, of each of SHOWN."""
-    loaded = 0 if runner.host_tier is None else runner.host_tier.loaded
-    return runner.counters.value("graphpod_speculation_accepted_tokens_total"), loaded
-
-
-def _draft_replays(runner: Runner) -> int:
-    """So far, of the graphs of a draft model: one segment each."""
-    return int(runner.counters.value("graphpod_graph_replays_total", phase="draft"))
+def _close(runner: Runner) -> None:
+    """Others may have its part of a folder."""
+    if runner.host_tier is not None:
+        runner.host_tier.close()
 
 
 def _verdict(difference: Difference, near: float, wrong: str | None) -> tuple[Outcome, str]:

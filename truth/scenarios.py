@@ -1,27 +1,30 @@
 """What an engine is put through: schedules that every policy runs alike. The columns of the matrix."""
 
-import random
 from collections.abc import Callable
-from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from graphpod_policy import Phase, SpeculativeMethod
 from graphpod_runtime.engine.capture.debug import FaultKind
-from graphpod_runtime.engine.run_ahead import RunAhead
-from graphpod_runtime.engine.schedule.limits import Limits
 from graphpod_runtime.engine.schedule.sampling import Sampling
-from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import LogprobRequest
 from graphpod_runtime.wire.logit_processing import LogitProcessing
 from graphpod_runtime.wire.messages import Pooling
-from truth.engines import CHUNK, MOST_REQUESTS, TREE, Tree
+from truth.engines import TREE, Tree
 from truth.models import VOCAB
 from truth.schedule.grammars import matchers
 from truth.schedule.recorded_schedule import RIVALS, Driven, RecordedSchedule
+from truth.schedule.requests import (
+    chunk_tail,
+    embeddings,
+    hit_after_eviction,
+    hit_after_restart,
+    one_to_many,
+    preempted,
+    prefix_hit,
+    several,
+)
 
-NEW_TOKENS = 12
-FEW_TOKENS = 3
 ALTERNATIVES = 3
 TEMPERATURE = 0.8
 PROCESSED = LogitProcessing(
@@ -31,90 +34,6 @@ PROCESSED = LogitProcessing(
     bad_words=[[7], [8, 9], [10, 11, 12]],
 )
 """Few tokens are likely, and repeat: what counts them decides most choices."""
-
-
-def prompts(*lengths: int) -> list[list[int]]:
-    """Random tokens, the same for the same lengths."""
-    choose = random.Random(str(lengths))
-    return [[choose.randrange(3, VOCAB) for _ in range(length)] for length in lengths]
-
-
-def served(recorded: RecordedSchedule, *waves: list[list[int]], new: int = NEW_TOKENS) -> int:
-    """As `scheduled`: the prompt tokens that were found in the prefix cache."""
-    return scheduled(recorded, *waves, new=new).kv.hit_tokens
-
-
-def scheduled(recorded: RecordedSchedule, *waves: list[list[int]], new: int = NEW_TOKENS) -> Scheduler:
-    """Each wave of requests at once, as a server runs them: a pass or more ahead of what is known, over one prefix
-    cache."""
-    limits = replace(Limits.of(recorded.config, max(map(len, waves))), prefix_cache=True, stages=recorded.stages)
-    scheduler = Scheduler(recorded.pages, limits, recorded.eos_ids, recorded.host_tier)
-    run_ahead = RunAhead(scheduler, recorded)
-    for wave, requests in enumerate(waves):
-        for index, request in enumerate(requests):
-            scheduler.submit(recorded.sequence(f"{wave}.{index}", request, new))
-        while run_ahead.busy:
-            run_ahead.turn()
-    recorded.pages.free(scheduler.kv.tree.evict(recorded.pages.capacity).pages)
-    return scheduler
-
-
-def several(recorded: RecordedSchedule) -> None:
-    """Requests of mixed length; some need two prefill passes."""
-    served(recorded, prompts(1, 5, 17, 32, 40, 61))
-
-
-def prefix_hit(recorded: RecordedSchedule) -> None:
-    """Requests whose first pages another request has computed: they own the rest, and start behind it."""
-    size = recorded.config.page_size
-    (shared,) = prompts(2 * CHUNK)
-    hits = {size: 3, CHUNK: 16, 2 * CHUNK - size: 1, 2 * CHUNK: 9}
-    after = [[*shared[:hit], *prompts(more)[0]] for hit, more in hits.items()]
-    found = served(recorded, [shared], after)
-    assert found == sum(hits), f"the prefix cache had {found} tokens of {sum(hits)}"
-
-
-def chunk_tail(recorded: RecordedSchedule) -> None:
-    """Prompts alone whose last chunk is tiny: 1, 1, 2 and 5 tokens behind full ones."""
-    lengths = (CHUNK + 1, 2 * CHUNK + 1, 2 * CHUNK + 2, 3 * CHUNK + 5)
-    served(recorded, *(prompts(length) for length in lengths), new=FEW_TOKENS)
-
-
-def one_to_many(recorded: RecordedSchedule) -> None:
-    """1 to 32 requests at once, sizes of the decode ladder and others."""
-    counts = (1, 2, 3, 5, 8, 13, MOST_REQUESTS)
-    waves = (prompts(*(1 + (7 * index + count) % 12 for index in range(count))) for count in counts)
-    served(recorded, *waves, new=FEW_TOKENS)
-
-
-def preempted(recorded: RecordedSchedule) -> None:
-    """Requests that have room at first and not for all of their answers."""
-    pages = recorded.pages
-    taken = pages.take(pages.available - 120 // recorded.config.page_size)
-    try:
-        scheduler = scheduled(recorded, prompts(9, 10, 11, 12, 13, 14), new=4 * NEW_TOKENS)
-    finally:
-        pages.free(taken)
-    assert scheduler.preemptions, "no request was set back"
-
-
-def hit_after_eviction(recorded: RecordedSchedule) -> None:
-    """A prompt that others push out of the KV cache and that comes again, with more behind it; so do the others."""
-    pages, size = recorded.pages, recorded.config.page_size
-    taken = pages.take(pages.available - 2 * CHUNK * 3 // size)
-    first, second, third = prompts(2 * CHUNK, 3 * CHUNK, 2 * CHUNK + 5)
-    again = [[*one, *tail] for one, tail in zip((first, second, third), prompts(9, 3, 1), strict=True)]
-    try:
-        scheduled(recorded, *([one] for one in (first, second, third, *again)))
-    finally:
-        pages.free(taken)
-
-
-def embeddings(recorded: RecordedSchedule) -> None:
-    """Prompts of one pass and of several, some of which begin like others; a third of them are for texts."""
-    first = prompts(1, 5, 17, 32, 40, 61)
-    after = [[*before, *more] for before, more in zip(first, prompts(2, 7, 1, 30, 3, 9), strict=True)]
-    assert served(recorded, first, after, new=FEW_TOKENS), "no prefix was found"
 
 
 class Name(StrEnum):
@@ -180,6 +99,8 @@ class Name(StrEnum):
     MtpTreesPreempted = "mtp trees: preempted"
     HostTier = "host tier: hit after eviction"
     HostTierSampled = "host tier: sampled"
+    Files = "files: hit after a restart"
+    FilesSampled = "files: sampled"
     OutputLogprobs = "output logprobs"
     InputLogprobs = "input logprobs"
     CaptureFault = "fault: capture"
@@ -209,6 +130,8 @@ class Scenario(NamedTuple):
     """The form of drafts that are no chain."""
     host_tier: bool = False
     """By an engine with a host tier, which must load. Eager, which has none and computes, is the record."""
+    files: bool = False
+    """With files under the host tier, which another engine on their folder has written."""
     fault: FaultKind | None = None
     degraded_by: frozenset[str] = frozenset()
     fault_of: int | None = None
@@ -392,7 +315,12 @@ TREES: tuple[Scenario, ...] = tuple(
     )
 )
 """As DRAFT_MODEL: `--scenario trees`."""
-ASIDE = {"draft model": DRAFT_MODEL, "eagle": EAGLE, "eagle-3": EAGLE3, "mtp": MTP, "trees": TREES}
+FILES: tuple[Scenario, ...] = (
+    Scenario(Name.Files, hit_after_restart, host_tier=True, files=True),
+    Scenario(Name.FilesSampled, hit_after_restart, sampling=Sampling(TEMPERATURE), host_tier=True, files=True),
+)
+"""As DRAFT_MODEL: `--scenario files`. Over ranks they are refused."""
+ASIDE = {"draft model": DRAFT_MODEL, "eagle": EAGLE, "eagle-3": EAGLE3, "mtp": MTP, "trees": TREES, "files": FILES}
 """Those that are not among SCENARIOS, by the word that asks for them."""
 
 FAULTY_SIZE = {Phase.Prefill: 16, Phase.Decode: 4}

@@ -131,7 +131,7 @@ def build(tmp_path: Path) -> Iterator[Build]:
         files.begin()
         tree = RadixTree(SIZE, pool.slots)
         tiers.append(Tier(cache, pool, host, files, tree, FileReads(host, files, tree)))
-        eventually(lambda: files.looked)
+        assert files.looked.wait(20)
         return tiers[-1]
 
     yield begin

@@ -223,6 +223,8 @@ class Engine:
         with TURNS:
             self._requests.fail_all("the engine is closed; make a new Engine")
             self._ownership.end()
+            if self._runner.host_tier is not None:
+                self._runner.host_tier.close()
             del self._runner, self._requests, self._service
         free_memory()
 

@@ -93,6 +93,8 @@ class ThreadEngine(OpenRequests):
             with contextlib.suppress(CallerGone):
                 self._call(self.fail_all, message)
         finally:
+            if self.runner is not None and self.runner.host_tier is not None:
+                self.runner.host_tier.close()
             self.runner = self.loop = None
             self._left()
             with contextlib.suppress(CallerGone):

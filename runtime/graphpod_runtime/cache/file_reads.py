@@ -16,6 +16,9 @@ from graphpod_runtime.cache.moves import Awaited
 from graphpod_runtime.cache.radix import RadixTree
 from graphpod_runtime.cache.radix_node import Match, Namespace, Node
 
+LONG = 1 << 10
+"""Pages next to which a load's own time does not count."""
+
 
 @dataclass(eq=False, slots=True)
 class _Coming:
@@ -93,6 +96,11 @@ class FileReads:
                 numbered = [(slot, self._files.number(slot)) for slot in node.pages]
                 left = Left(node.namespace, node.text, node.end - len(node.pages), numbered)
                 self._left.append((self._host.filling(node.pages), left))
+
+    @property
+    def worth_writing(self) -> bool:
+        """Whether an engine as fast as this one would read a page of a long prefix, as far as is known of the disk."""
+        return self._pays(LONG)
 
     @property
     def unsaved(self) -> int:

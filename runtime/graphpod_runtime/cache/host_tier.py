@@ -159,6 +159,11 @@ class HostTier:
         if self.files is not None:
             self.files.begin()
 
+    def close(self) -> None:
+        """The engine serves no more: threads of files end, and others may have its part of their folder."""
+        if self.files is not None:
+            self.files.close()
+
     def pays(self, pages: int) -> bool:
         """Whether so many pages are worth loading."""
         return self.costs.pays(pages, self._page_size)

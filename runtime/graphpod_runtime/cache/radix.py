@@ -35,7 +35,8 @@ class RadixTree:
         """Pages that `evict` has given since the start."""
         self.host_evicted = 0
         """Pages that the host pool had no room for any more, or never."""
-        self._roots: dict[Namespace, Node] = {}
+        self.roots: dict[Namespace, Node] = {}
+        """That of each namespace of which anything is there."""
         self._leaves = Leaves[Node](self._is_free_leaf)
         self._host_leaves = Leaves[Node](self._is_host_leaf)
         self._free_slots = list(range(slots - 1, -1, -1))
@@ -62,7 +63,7 @@ class RadixTree:
         """
         node, shared = self._find(tokens, limit, namespace, bookmark)
         if node is None:
-            node = self._roots[namespace] = Node(namespace, None, [], [], 0)
+            node = self.roots[namespace] = Node(namespace, None, [], [], 0)
         else:
             node, shared = node.on_device(shared)
             if shared < node.end:
@@ -184,7 +185,7 @@ class RadixTree:
         if known < 0 or known == len(slots):
             return slots
         if node is None:
-            node = self._roots[namespace] = Node(namespace, None, [], [], 0)
+            node = self.roots[namespace] = Node(namespace, None, [], [], 0)
         elif shared < node.end:
             node = self._split(node, shared)
         text = tokens[shared * self.page_size : whole * self.page_size]
@@ -201,7 +202,7 @@ class RadixTree:
 
     def clear_host(self) -> None:
         """Takes all host nodes out: what their slots hold is not certain."""
-        open_nodes = list(self._roots.values())
+        open_nodes = list(self.roots.values())
         while open_nodes:
             one = open_nodes.pop()
             for key, child in list(one.children.items()):
@@ -236,7 +237,7 @@ class RadixTree:
     ) -> tuple[Node | None, int]:
         """The last node that shares a page with tokens[:limit], and all pages shared, those in the host pool included;
         no node without a root."""
-        root = self._roots.get(namespace)
+        root = self.roots.get(namespace)
         if root is None:
             return None, 0
         bookmark = bookmark or Bookmark()
@@ -279,7 +280,7 @@ class RadixTree:
         if node.parent is None:
             if not (node.children or node.locks or node.withdrawn):
                 node.withdrawn = True
-                del self._roots[node.namespace]
+                del self.roots[node.namespace]
         elif self._is_free_leaf(node):
             self._leaves.note(node, self._nodes)
         elif self._is_host_leaf(node):

@@ -40,6 +40,15 @@ class Node:
             node = node.parent
 
     @property
+    def subtree(self) -> Iterator["Node"]:
+        """The nodes below this one, each behind those above it."""
+        open_nodes = list(self.children.values())
+        while open_nodes:
+            node = open_nodes.pop()
+            open_nodes += node.children.values()
+            yield node
+
+    @property
     def text(self) -> list[int]:
         """The tokens from the root to the end of this node."""
         runs = [one.tokens for one in self.path]

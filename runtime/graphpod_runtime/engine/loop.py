@@ -103,7 +103,8 @@ class Loop:
         """When it last had work, or began."""
         self._link = link
         self._beat = beat
-        self._draining = False
+        self._drains: float | None = None
+        """Until when at most, once requests have ended."""
         self._reported = self._gauged = 0.0
         config = runner.config
         self.scheduler = Scheduler(
@@ -132,8 +133,9 @@ class Loop:
         error of the device no page can be trusted.
         """
         self._link.send([self._counters()])
-        while self.busy or not self._draining:
+        while self.busy or self._drains is None:
             self.turn()
+        self.scheduler.kv.flush(self._drains or 0.0, self._beat)
 
     def turn(self) -> None:
         """One round: every command that came, one pass, its events."""
@@ -223,8 +225,8 @@ class Loop:
                 self._rouse()
             case Sleep() | Wake() | Reload():
                 self._slumber.obey(command)
-            case Drain():
-                self._draining = True
+            case Drain(seconds):
+                self._drains = time.monotonic() + seconds
         return []
 
     def _submit(self, command: Submit, grammar: AnswerGrammar | None, arrived: float) -> list[Event]:

@@ -240,9 +240,9 @@ class Front:
         seconds = self._options.accept_seconds
         if seconds is None:
             seconds = 0.0 if self._hurry else draining.ACCEPT_SECONDS
-        await draining.drain(self._status, self._engine, self._http, self._serving, seconds)
-        self._engine.drain()
-        await asyncio.sleep(GOODBYE_SECONDS)  # the engine's own exit ends this wait
+        left = await draining.drain(self._status, self._engine, self._http, self._serving, seconds)
+        self._engine.drain(left)
+        await asyncio.sleep(left + GOODBYE_SECONDS)  # the engine's own exit ends this wait
         return Ending(ExitCode.Drained, "drained; the engine was ended by force")
 
     async def _watch(self) -> Ending:

@@ -122,7 +122,10 @@ class Arriving(msgspec.Struct, frozen=True, tag=True):
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
-    """End the process once every request has ended."""
+    """End the process once every request has ended, and pages of the KV cache are in files, if it has some: that may
+    take `seconds`."""
+
+    seconds: float = 0.0
 
 
 class Sleep(msgspec.Struct, frozen=True, tag=True):

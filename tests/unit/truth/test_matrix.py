@@ -13,6 +13,7 @@ from torch import Tensor
 from graphpod_policy import BUILT_POLICIES, CompileMode, Device, Features, Phase, Policy
 from graphpod_policy.model.architectures import ARCHITECTURES
 from graphpod_runtime.base.shapes import HOST
+from graphpod_runtime.cache.files.file_tier import FileTier
 from graphpod_runtime.compiled.aot import Function, TensorFunction
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.graphs.captured_graphs import PhaseGraphs
@@ -24,7 +25,8 @@ from truth.axes import EAGER, Variant, refused_by, variants
 from truth.cell import Cell, Outcome
 from truth.matrix import Matrix, run
 from truth.models import CONTEXT, small, subjects
-from truth.scenarios import DRAFT_MODEL, EAGLE, EAGLE3, MTP, SCENARIOS, TREES, Name, Scenario
+from truth.ranks.spread import Spread
+from truth.scenarios import DRAFT_MODEL, EAGLE, EAGLE3, FILES, MTP, SCENARIOS, TREES, Name, Scenario
 
 LLAMA = small("LlamaForCausalLM")
 DECODERS = {name for name, row in ARCHITECTURES.items() if not row.text_part}
@@ -65,6 +67,24 @@ def test_a_seeded_sample_of_what_drafts_passes(rows: tuple[Scenario, ...]) -> No
     found = run(Matrix(Device.Cpu, (LLAMA,), (GRAPHS,), tuple(sample)), lambda done, of, cell: None)
     assert summary(found) == []
     assert all(cell.tokens > 10 for cell in found)
+
+
+def test_prefixes_come_from_files_that_another_engine_has_left() -> None:
+    found = run(Matrix(Device.Cpu, (LLAMA,), (GRAPHS,), FILES), lambda done, of, cell: None)
+    assert summary(found) == []
+    assert all(cell.tokens > 10 for cell in found)
+
+
+def test_pages_that_are_not_read_from_files_fail_their_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileTier, "known", lambda *arguments: [])
+    (cell,) = run(Matrix(Device.Cpu, (LLAMA,), (EAGER,), FILES[:1]), lambda done, of, cell: None)
+    assert cell.outcome is Outcome.Failed
+    assert "228 tokens of 456 were found" in cell.because
+
+
+def test_over_ranks_files_are_refused_by_their_field() -> None:
+    found = run(Matrix(Device.Cpu, (LLAMA,), (GRAPHS,), FILES, spread=Spread(tensor=2)), lambda done, of, cell: None)
+    assert [cell.because for cell in found] == ["FeatureNotBuilt (spec.engine.hostCache.file)"] * 2
 
 
 def test_a_seeded_sample_of_mtp_passes_and_others_have_no_such_layers() -> None:

@@ -33,6 +33,10 @@ MOST_TOKENS = 1 << 24
 """Of texts whose pages wait to be written: 128 MiB of memory."""
 FORGOTTEN = 0.9
 """What is left of the measured cost of a page after each read that it prevents: a disk that was slow is tried again."""
+NO_SLOT = (-1, 0)
+APART = 1e-5
+"""Seconds."""
+CLOSE_SECONDS = 2.0
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -76,6 +80,9 @@ class Left(NamedTuple):
     tokens: list[int]
     first: int
     slots: list[tuple[int, int]]
+    """NO_SLOT: the page has a file."""
+    used: float | None = None
+    """When the first of them was, by the clock of files; each one behind it APART earlier. None: now."""
 
 
 class Reading:
@@ -125,29 +132,50 @@ class FileTier:
         self._numbers: Counter[int] = Counter()
         self.waiting_tokens = 0
         """Of texts whose pages wait to be written, or are being written."""
-        self.looked = False
-        """Whether the folder was looked at."""
+        self.looked = threading.Event()
+        """Set when the folder was looked at."""
         self._count = threading.Lock()
         self._to_write: SimpleQueue[Left | None] = SimpleQueue()
         self._to_read: SimpleQueue[tuple[Reading, int] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._running = 0
+        """Threads."""
+        self._closing = False
 
     def begin(self) -> None:
         """Starts its threads."""
         tasks = [("write", self._write), *((f"read-{number}", self._read) for number in range(READERS))]
+        self._running = len(tasks)
         for name, task in tasks:
-            thread = threading.Thread(target=task, name=f"host-cache-{name}", daemon=True)
+            thread = threading.Thread(target=self._run, args=(task,), name=f"host-cache-{name}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def close(self) -> None:
-        """Ends its threads, when they have done what they were given."""
+        """Ends its threads, each after the file that it is at, and gives the folder back; a second call does nothing.
+        A disk that does not answer is waited for no longer than CLOSE_SECONDS."""
+        if self._closing:
+            return
+        self._closing = True
         self._to_write.put(None)
         for _ in range(READERS):
             self._to_read.put(None)
+        if not self._threads:
+            self.folder.close()
+        until = time.monotonic() + CLOSE_SECONDS
         for thread in self._threads:
-            thread.join()
-        self.folder.close()
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _run(self, task: Callable[[], None]) -> None:
+        """A thread. The last one that ends closes the folder: until then one of them may use it."""
+        try:
+            task()
+        finally:
+            with self._count:
+                self._running -= 1
+                last = not self._running
+            if last:
+                self.folder.close()
 
     def reused(self, slots: Sequence[int]) -> None:
         """They get other bytes from now on."""
@@ -165,6 +193,11 @@ class FileTier:
         with self._count:
             self.waiting_tokens += len(left.tokens)
         self._to_write.put(left)
+
+    def without(self, namespace: Namespace, tokens: list[int], first: int) -> list[bool]:
+        """Of each whole page of `tokens` from page `first` on: whether no file has it."""
+        keys = page_keys(self._identity, namespace, tokens, self._page_size, first)
+        return [not self.folder.has(key) for key in keys]
 
     def known(self, namespace: Namespace, tokens: list[int], first: int, most: int) -> list[bytes]:
         """Keys of up to `most` whole pages of `tokens` from page `first` on that are in files."""
@@ -200,19 +233,24 @@ class FileTier:
 
     def _write(self) -> None:
         self.folder.look()
-        self.looked = True
+        self.looked.set()
         logger.info("host KV cache, files: %d pages found", len(self.folder))
         buffer = memoryview(bytearray(self.pool.page_bytes))
-        while (left := self._to_write.get()) is not None:
+        while (left := self._to_write.get()) is not None and not self._closing:
             keys = page_keys(self._identity, left.namespace, left.tokens, self._page_size, left.first)
-            for key, (slot, number) in zip(keys, left.slots, strict=False):
-                self._write_page(key, slot, number, buffer)
+            # The last one first: it is of no use without those in front of it, so it is to go before them.
+            for place, (key, slot) in reversed(list(enumerate(zip(keys, left.slots, strict=False)))):
+                if not self._closing:
+                    used = None if left.used is None else left.used - APART * place
+                    self._write_page(key, *slot, buffer, used)
             with self._count:
                 self.waiting_tokens -= len(left.tokens)
 
-    def _write_page(self, key: bytes, slot: int, number: int, buffer: memoryview) -> None:
+    def _write_page(self, key: bytes, slot: int, number: int, buffer: memoryview, used: float | None) -> None:
         if self.folder.has(key):
-            self.folder.touch(key)
+            self.folder.touch(key, used)
+            return
+        if slot < 0:
             return
         # An assignment to `buffer` holds the interpreter's lock for milliseconds, which the engine's thread needs.
         numpy.copyto(numpy.frombuffer(buffer, numpy.uint8), numpy.frombuffer(self.pool.content(slot), numpy.uint8))
@@ -230,17 +268,23 @@ class FileTier:
             if full:
                 self.folder.shrink()
             return
+        if used is not None:
+            self.folder.touch(key, used)
         self.written += 1
         self.write_seconds += time.perf_counter() - began
 
     def _read(self) -> None:
-        while (task := self._to_read.get()) is not None:
+        while (task := self._to_read.get()) is not None and not self._closing:
             reading, place = task
             try:
                 reading.came[place] = self._read_page(reading.keys[place], reading.slots[place])
             finally:
                 with self._count:
                     reading.left -= 1
+                    last = not reading.left
+            if last:
+                for key in reversed(reading.keys):
+                    self.folder.touch(key)
 
     def _read_page(self, key: bytes, slot: int) -> bool:
         """Whether the page is in the slot."""

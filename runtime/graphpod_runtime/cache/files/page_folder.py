@@ -91,14 +91,15 @@ class PageFolder:
     def __len__(self) -> int:
         return len(self._own) + len(self._others)
 
-    def touch(self, key: bytes) -> None:
-        """It is used now."""
+    def touch(self, key: bytes, used: float | None = None) -> None:
+        """It was used last, which the file says of that time; None: now."""
         with self._change:
             if key in self._own:
                 self._own.move_to_end(key)
             part = self._part_of(key)
         with suppress(OSError):
-            os.utime(key.hex(), dir_fd=self._parts[part], follow_symlinks=False)
+            times = None if used is None else (used, used)
+            os.utime(key.hex(), times, dir_fd=self._parts[part], follow_symlinks=False)
 
     def write(self, key: bytes, content: memoryview) -> bool:
         """Whether the page is in a file now: not one that is larger than all there may be. OSError, and nothing
@@ -121,7 +122,6 @@ class PageFolder:
         except (OSError, page_file.BadPage):
             self._forget(key, part)
             raise
-        self.touch(key)
 
     def shrink(self) -> None:
         """The disk is full: an eighth of the part's files go, at least one."""

@@ -14,11 +14,14 @@ A pass in flight reads and writes pages of its sequences: whoever schedules take
 last pass has landed.
 """
 
+import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from graphpod_runtime.cache.file_reads import FileReads
+from graphpod_runtime.cache.flush import POLL_SECONDS, Flush
 from graphpod_runtime.cache.host_tier import EVICTED_AT_ONCE, HostTier
 from graphpod_runtime.cache.moves import Awaited
 from graphpod_runtime.cache.radix import RadixTree
@@ -122,6 +125,18 @@ class KvSpace:
             self.settle()
         self._pages.free(self.tree.evict(self.tree.evictable).pages)
         self.tree.clear_host()
+
+    def flush(self, until: float, beat: Callable[[], None]) -> None:
+        """Before an engine with files ends, and at that time at the latest (time.monotonic): pages that files lack are
+        written. No sequence is open, and none will be. `beat` is called meanwhile."""
+        if self.host is None or self.host.files is None or self.files is None:
+            return
+        self.host.turn(everything=True)
+        while self.settle() and self.files.unsaved and time.monotonic() < until:
+            beat()
+            time.sleep(POLL_SECONDS)
+        if self.files.worth_writing and not self.files.unsaved:
+            Flush(self.host, self.host.files, self.tree, until, beat).run()
 
     def launch_copies(self, *, everything: bool) -> None:
         """Those that a turn may launch, or everything that was called for."""

@@ -99,10 +99,10 @@ class EngineClient(OpenRequests):
         self.fail_all(ending.line)
         return ending
 
-    def drain(self) -> None:
-        """The engine ends once its requests have ended."""
+    def drain(self, seconds: float = 0.0) -> None:
+        """The engine ends once its requests have ended, and after so many seconds for what it keeps in files."""
         self._drained = True
-        self._send([Drain()])
+        self._send([Drain(seconds)])
 
     def arriving(self) -> None:
         """A request is being received: an engine that sleeps wakes up while this process reads it."""

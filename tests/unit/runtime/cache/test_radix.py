@@ -323,7 +323,7 @@ class Naive:
     def has(self, prefix: Prefix, slot: int) -> bool:
         """Whether the host pool has the last page of a prefix there. Uses nothing: that would change what goes next."""
         namespace, tokens = prefix
-        node = self.tree._roots.get(namespace)
+        node = self.tree.roots.get(namespace)
         last, shared = self.tree._descend(node, 0, list(tokens), len(tokens)) if node else (None, 0)
         if last is None or shared * SIZE != len(tokens) or not last.host:
             return False
@@ -398,5 +398,5 @@ def test_the_tree_is_a_dictionary_of_prefixes(steps: list[Any], slots: int) -> N
     naive.evict(len(naive.pages))
     naive.clear()
     naive.check()
-    assert (naive.tree.size, naive.tree._roots, naive.tree._nodes) == (0, {}, 0)
+    assert (naive.tree.size, naive.tree.roots, naive.tree._nodes) == (0, {}, 0)
     assert not naive.leaving

@@ -62,7 +62,7 @@ def rounds(runner: Runner, *, tier: HostTier | None, times: int = 2) -> tuple[di
     assert scheduler.kv.available == PAGES
     assert all(len(one.tokens) == one.prompt_len + 6 for one in asked)
     tree = scheduler.kv.tree
-    in_tree = [page for root in tree._roots.values() for page in _pages_below(root)]
+    in_tree = [page for root in tree.roots.values() for page in _pages_below(root)]
     assert len(in_tree) == tree.size
     runner.pages.free(others + in_tree)
     return {one.id: one.tokens for one in asked}, scheduler

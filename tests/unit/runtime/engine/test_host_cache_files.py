@@ -41,7 +41,7 @@ def start(started: Start, tmp_path: Path) -> Iterator[Start]:
         policies = policies or (Policy.Disabled, Policy.Disabled)
         runner = started(*policies, host_cache_folder=folder, host_cache_file_bytes=files, **features)
         tiers.append(files_of(runner))
-        eventually(lambda: files_of(runner).looked)
+        eventually(lambda: files_of(runner).looked.is_set())
         return runner
 
     yield begin

@@ -220,7 +220,7 @@ def test_stores_and_loads_at_any_pace_give_every_prefix_as_it_was(slots: int, de
 
 
 def _nodes(tree: RadixTree) -> Iterator[Node]:
-    nodes = list(tree._roots.values())
+    nodes = list(tree.roots.values())
     while nodes:
         node = nodes.pop()
         nodes += node.children.values()

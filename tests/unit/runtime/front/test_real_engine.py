@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,6 +155,38 @@ def test_every_row_of_the_table_has_a_series_after_a_run(pod: Front) -> None:
         "four of ranks and their experts, "
         "four of weights that leave the device: test_slumber.py, and one of traces"
     )
+
+
+def test_a_pod_that_ends_leaves_its_prefixes_in_files_to_the_next_one(
+    llama: tuple[Path, LlamaForCausalLM], tmp_path: Path
+) -> None:
+    prompt, kept = (
+        "A prefix of several whole pages, which nothing has pushed out of the KV cache",
+        str(tmp_path / "kept"),
+    )
+    files = ["--host-cache", "8Mi", "--host-cache-folder", kept, "--host-cache-files", "64Mi"]
+
+    def answer() -> tuple[str, int, dict[str, float]]:
+        """Of a pod from its start to its end, with the tokens that it had and those by tier."""
+        front = launch_fork(tmp_path, [*words(llama[0], tmp_path), *files], GRAPHPOD_DEBUG="reload")
+        front.eventually("ready", lambda: "pages found" in front.log.read_text())
+        reply = front.client().completions.create(model="tiny", prompt=prompt, max_tokens=6, temperature=0)
+        tiers = {
+            name: front.metric("graphpod_prefix_cache_tier_hit_tokens_total", tier=name) for name in ("host", "file")
+        }
+        front.process.send_signal(signal.SIGINT)  # a drain that accepts no more requests
+        assert front.ended() == ExitCode.Drained, front.log.read_text()
+        assert reply.usage is not None
+        details = reply.usage.prompt_tokens_details
+        return reply.choices[0].text, (details and details.cached_tokens) or 0, tiers
+
+    text, *others = answer()
+    assert others == [0, {"host": 0, "file": 0}]
+    assert re.search(
+        r"files: [1-9]\d* pages written before the end in [\d.]+ s$", (tmp_path / "front.log").read_text(), re.M
+    )
+    whole = (len(prompt) - 1) // 16 * 16
+    assert answer() == (text, whole, {"host": 0, "file": whole})
 
 
 def test_a_request_moves_each_of_its_times_and_each_pass_its_launch(pod: Front) -> None:

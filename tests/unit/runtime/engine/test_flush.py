@@ -1,0 +1,179 @@
+"""An engine that ends leaves its prefixes in files: those used last first, within its time, and no error ends it."""
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from graphpod_policy import KvCacheDtype
+from graphpod_runtime.cache.files.file_tier import FileFailure
+from graphpod_runtime.cache.files.page_file import file_bytes
+from graphpod_runtime.cache.host_pool import HostPool
+from graphpod_runtime.cache.host_tier import CopyFailed, LoadCosts
+from graphpod_runtime.engine.run_ahead import RunAhead
+from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule.scheduler import Scheduler
+from graphpod_runtime.engine.schedule.sequence import Sequence as Request
+from tests.unit.runtime.engine.test_host_cache import MIB, PROMPTS, always
+from tests.unit.runtime.engine.test_host_cache_files import Start, files_of, scheduler_of, start
+
+__all__ = ["always", "start"]
+
+SIZE = 4
+WHOLE = [len(prompt) // SIZE for prompt in PROMPTS]
+"""Pages of each."""
+ENTERED = [(len(prompt) + 6) // SIZE for prompt in PROMPTS]
+"""With its answer."""
+
+
+def asked(runner: Runner, *prompts: list[int]) -> tuple[Scheduler, list[Request]]:
+    """One after the other, and all have room."""
+    scheduler = scheduler_of(runner)
+    run_ahead, requests = RunAhead(scheduler, runner), list[Request]()
+    for number, prompt in enumerate(prompts):
+        requests.append(Request(str(number), [*prompt, 7], len(prompt) + 1, 6, ignore_eos=True))
+        scheduler.submit(requests[-1])
+        while run_ahead.busy:
+            run_ahead.turn()
+    return scheduler, requests
+
+
+def ends(scheduler: Scheduler, seconds: float = 30.0) -> None:
+    """The engine, after so long at most."""
+    scheduler.kv.flush(time.monotonic() + seconds, lambda: None)
+    scheduler.kv.forget()
+
+
+@pytest.mark.parametrize("dtype", [KvCacheDtype.Auto, KvCacheDtype.Fp8])
+def test_pages_of_the_device_and_of_the_pool_are_found_by_the_next_engine(start: Start, dtype: KvCacheDtype) -> None:
+    first = start(kv_cache_dtype=dtype)
+    files = files_of(first)
+    save, files.save = files.save, lambda left: None  # type: ignore[method-assign]
+    few = first.pages.take(first.pages.available - 31)
+    scheduler, requests = asked(first, *PROMPTS)
+    first.pages.free(few)
+    assert scheduler.kv.tree.host_size > 0
+    assert scheduler.kv.tree.size > 0
+    assert files.written == 0, "as if the disk had kept up with none of them"
+    files.save = save  # type: ignore[method-assign]
+    everything = scheduler.kv.tree.size + scheduler.kv.tree.host_size
+    ends(scheduler)
+    assert files.written == everything
+    second = start(kv_cache_dtype=dtype)
+    scheduler, again = asked(second, *PROMPTS)
+    assert [one.tokens for one in again] == [one.tokens for one in requests]
+    assert [one.cached for one in again] == [pages * SIZE for pages in WHOLE]
+    assert files_of(second).hit_tokens == sum(WHOLE) * SIZE
+    ends(scheduler)
+    assert files_of(second).written == 0, "what is in files is not written again"
+    for runner in (first, second):
+        assert files_of(runner).failures == dict.fromkeys(FileFailure, 0)
+
+
+def test_prefixes_that_were_used_last_go_first_and_each_from_its_beginning(start: Start) -> None:
+    """The folder has room for fewer pages than there are, and older ones make way."""
+    first = start()
+    room = ENTERED[0] + ENTERED[2] + 1
+    page = file_bytes(files_of(first).pool.page_bytes)
+    first = start(files=room * page)
+    scheduler, _ = asked(first, PROMPTS[3])
+    ends(scheduler)
+    scheduler, _ = asked(first, PROMPTS[0], PROMPTS[1], PROMPTS[2], PROMPTS[0])
+    ends(scheduler)
+    assert files_of(first).folder.used == room * page
+    second = start(files=room * page)
+    scheduler, again = asked(second, *PROMPTS)
+    assert [(one.cached or 0) // SIZE for one in again] == [WHOLE[0], 1, WHOLE[2], 0]
+
+
+def test_the_next_engine_knows_which_were_used_last(start: Start) -> None:
+    """Files of a prefix go from its end, and those of the prefix that was used longest ago first."""
+    first = start()
+    scheduler, _ = asked(first, PROMPTS[0], PROMPTS[1])
+    ends(scheduler)
+    page = file_bytes(files_of(first).pool.page_bytes)
+    second = start(files=(ENTERED[1] + 5) * page)
+    scheduler, again = asked(second, PROMPTS[0], PROMPTS[1])
+    assert [(one.cached or 0) // SIZE for one in again] == [5, WHOLE[1]]
+
+
+def test_time_ends_it_and_what_was_written_by_then_is_found(
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = start()
+    scheduler, _ = asked(first, *PROMPTS)
+    files, answers, writev, beats = files_of(first), threading.Event(), os.writev, list[float]()
+    assert first.host_tier is not None
+    first.host_tier.copies.at_once = 4
+
+    def hanging(file: int, parts: list[memoryview]) -> int:
+        if files.written >= 6:
+            answers.wait(20)
+        return writev(file, parts)
+
+    monkeypatch.setattr(os, "writev", hanging)
+    scheduler.kv.flush(time.monotonic() + 1.0, lambda: beats.append(time.monotonic()))
+    assert files.written == 6
+    assert len(beats) > 10, "the watchdog hears that it goes on"
+    answers.set()
+    scheduler.kv.forget()
+    second = start()
+    scheduler, again = asked(second, PROMPTS[3])
+    assert again[0].cached == 4 * SIZE, "a whole move, and none of the one that was cut from its end"
+    assert files_of(second).failures == dict.fromkeys(FileFailure, 0)
+    ends(scheduler)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_disk_that_takes_nothing_ends_it(start: Start, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    first = start()
+    scheduler, _ = asked(first, PROMPTS[0])
+
+    def fails(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "writev", fails)
+    ends(scheduler)
+    assert files_of(first).written == 0
+    assert sum(files_of(first).failures.values()) == ENTERED[0]
+
+
+def test_a_copy_that_fails_ends_it(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = start()
+    scheduler, _ = asked(first, PROMPTS[0])
+
+    def fails(*_: object) -> None:
+        raise CopyFailed("no memory")
+
+    monkeypatch.setattr(HostPool, "store", fails)
+    ends(scheduler)
+    assert files_of(first).written == 0
+
+
+def test_pages_that_are_computed_in_less_time_than_they_are_read_are_not_written(start: Start) -> None:
+    first = start()
+    assert first.host_tier is not None
+    first.host_tier.costs = LoadCosts(0.0, 0.0, token=0.01)
+    files_of(first).page_seconds = 0.01 * SIZE
+    scheduler, _ = asked(first, PROMPTS[0])
+    ends(scheduler)
+    assert files_of(first).written == 0
+
+
+def test_an_engine_that_ends_without_time_or_without_files_does_nothing(
+    start: Start,
+    started: Callable[..., Runner],
+    tmp_path: Path,
+) -> None:
+    first = start()
+    scheduler, _ = asked(first, PROMPTS[0])
+    scheduler.kv.flush(0.0, lambda: None)
+    assert files_of(first).written == 0
+    scheduler.kv.forget()
+    scheduler, _ = asked(started(host_cache_bytes=MIB), PROMPTS[0])
+    ends(scheduler)
