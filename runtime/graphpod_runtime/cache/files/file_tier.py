@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
 
 import numpy
@@ -37,6 +37,10 @@ NO_SLOT = (-1, 0)
 APART = 1e-5
 """Seconds."""
 CLOSE_SECONDS = 2.0
+LOOK_SECONDS = 60.0
+"""After which a thread without pages to write looks again at the folder."""
+LOOK_SHARE = 0.02
+"""Of its time, at most."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -236,7 +240,15 @@ class FileTier:
         self.looked.set()
         logger.info("host KV cache, files: %d pages found", len(self.folder))
         buffer = memoryview(bytearray(self.pool.page_bytes))
-        while (left := self._to_write.get()) is not None and not self._closing:
+        looks = time.monotonic() + LOOK_SECONDS
+        while not self._closing:
+            try:
+                left = self._to_write.get(timeout=max(0.0, looks - time.monotonic()))
+            except Empty:
+                looks = self._look_again()
+                continue
+            if left is None:
+                return
             keys = page_keys(self._identity, left.namespace, left.tokens, self._page_size, left.first)
             # The last one first: it is of no use without those in front of it, so it is to go before them.
             for place, (key, slot) in reversed(list(enumerate(zip(keys, left.slots, strict=False)))):
@@ -245,6 +257,14 @@ class FileTier:
                     self._write_page(key, *slot, buffer, used)
             with self._count:
                 self.waiting_tokens -= len(left.tokens)
+
+    def _look_again(self) -> float:
+        """Finds what others have written; when to look next."""
+        began = time.monotonic()
+        if taken := self.folder.look_again(lambda: self._closing):
+            logger.info("host KV cache, files: took %d pages of processes that are gone", taken)
+        took = time.monotonic() - began
+        return began + max(LOOK_SECONDS, took / LOOK_SHARE)
 
     def _write_page(self, key: bytes, slot: int, number: int, buffer: memoryview, used: float | None) -> None:
         if self.folder.has(key):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from graphpod_runtime.cache.files import page_file
 from graphpod_runtime.cache.files.file_tier import MOST_TOKENS, FileFailure, FileTier, Left, Reading
 from graphpod_runtime.cache.files.identity import identity
-from graphpod_runtime.cache.files.page_folder import NoPart, PageFolder
+from graphpod_runtime.cache.files.page_folder import PageFolder
 from graphpod_runtime.cache.files.page_keys import page_keys
 
 SIZE, PAGE = 4, 96
@@ -197,7 +197,7 @@ def test_two_engines_on_one_folder_read_from_each_other_and_write_apart(tmp_path
 def test_as_many_processes_as_there_are_parts_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphpod_runtime.cache.files.page_folder.PARTS", 2)
     both = [PageFolder(tmp_path, FILE) for _ in range(2)]
-    with pytest.raises(NoPart, match="running processes have all of its 2 parts"):
+    with pytest.raises(BlockingIOError, match="running processes have all of its 2 parts"):
         PageFolder(tmp_path, FILE)
     both[0].close()
     PageFolder(tmp_path, FILE).close()
@@ -307,7 +307,7 @@ def test_the_pages_behind_one_that_is_lost_do_not_count(tier: FileTier) -> None:
     save(tier, text, [0, 1, 2])
     eventually(lambda: tier.written == 3)
     keys = tier.known(NOBODY, text, 0, 3)
-    part = Path(f"/proc/self/fd/{tier.folder._parts[0]}")
+    part = Path(f"/proc/self/fd/{tier.folder._parts[0].descriptor}")
     _altered(part / keys[1].hex())
     reading = fetched(tier, text, [3, 4, 5])
     assert (reading.whole, tier.failures[FileFailure.Corrupt]) == (1, 1)
@@ -338,7 +338,7 @@ def test_a_disk_that_takes_nothing_is_counted_and_gets_room(
         save(tier, [2] * SIZE, [1])
         eventually(lambda: tier.failures[reason] == 1)
     eventually(lambda: tier.folder.used == (0 if reason is FileFailure.Full else FILE))
-    assert not list(Path(f"/proc/self/fd/{tier.folder._parts[0]}").glob(f"*{page_file.UNFINISHED}"))
+    assert not list(Path(f"/proc/self/fd/{tier.folder._parts[0].descriptor}").glob(f"*{page_file.UNFINISHED}"))
     save(tier, [2] * SIZE, [1])
     eventually(lambda: tier.written == 2)
 
