@@ -56,6 +56,28 @@ def test_contract_9_twenty_services_become_ready_at_once_each_in_few_writes(plac
     assert max(writes.values()) <= MOST_WRITES, writes.most_common(3)
 
 
+def test_a_rollout_and_a_refused_edit_are_told_by_events(place: SimPlace, eventually) -> None:
+    place.bring_up()
+    eventually(place.reached("Ready", "True", "Ready"))
+    first = place.status()["revision"]
+    place.bring_up(engine={"maxBatch": 4})
+    eventually(place.reached("Ready", "True", "Ready"))
+    second = place.status()["revision"]
+    place.bring_up(engine={"deterministic": True})
+    eventually(place.reached("Ready", "False", "FeatureNotBuilt"))
+
+    def told() -> set[tuple[str, str]]:
+        events = (one for one in place.all("event") if one["involvedObject"]["kind"] == KIND)
+        return {
+            (one["reason"], revision) for one in events for revision in (first, second) if revision in one["message"]
+        }
+
+    expected = {("Planned", first), ("Ready", first), ("RolloutStarted", second), ("Ready", second)}
+    eventually(lambda: told() - {("RolloutStarted", first)} == expected)
+    assert place.status()["revision"] == second, "that of the pods"
+    assert place.status()["graph"]["captured"] == "25/25"
+
+
 def test_an_engine_that_is_mended_is_proved_and_the_service_ready(place: SimPlace, eventually) -> None:
     place.bring_up(fault="stuck:Capturing:0.5s")
     eventually(place.reached("WorkloadAvailable", "False", "EngineStuck"))

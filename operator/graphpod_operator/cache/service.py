@@ -144,6 +144,7 @@ class _Status(msgspec.Struct, frozen=True):
 
     phase: str = ""
     conditions: tuple[_Condition, ...] = ()
+    revision: Annotated[str, msgspec.Meta(max_length=64)] | None = None
     graph: _Graph = _Graph()
     lastFailure: _Failure | None = None
 

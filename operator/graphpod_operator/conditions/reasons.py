@@ -198,6 +198,8 @@ class Reason(Enum):
     AutoscalerIdle = auto()
     AutoscalerHeld = auto()
     # an event alone
+    Planned = auto()
+    RolloutStarted = auto()
     PutBack = auto()
     Contested = auto()
     ChangedAtAdmission = auto()

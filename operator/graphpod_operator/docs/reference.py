@@ -103,7 +103,7 @@ def conditions() -> str:
             parts.append(table(("Reason", "Status", "Set when", "Cleared when", "What to do", "Stalled"), rows))
     announced = [reason for reason in Reason if not reason.row.types]
     parts.append("\n## Events without a condition\n\n")
-    events = [(one.name, one.row.set_when, one.row.todo) for one in announced]
+    events = [(one.name, one.row.set_when, one.row.step) for one in announced]
     parts.append(table(("Reason", "Reported when", "What to do"), events))
     return "".join(parts)
 

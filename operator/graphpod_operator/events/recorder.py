@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from graphpod_operator.cache.service import Service
+from graphpod_operator.conditions.reason_row import Notice
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.events.event import Event, body, warning
 from graphpod_operator.kube.clock import Clock
@@ -16,6 +17,8 @@ QUIET_SECONDS = 600.0
 """The same event of the same object is not repeated within this time."""
 BURST, REFILL_SECONDS = 25, 300.0
 """Events of one object at once, and seconds until it may have one more: client-go's limits for any one source."""
+FOR_WARNINGS = 10
+"""So many of them are left to warnings: who edits a service all the time still hears what goes wrong."""
 
 
 class Recent:
@@ -35,7 +38,8 @@ class Recent:
         self._sent = {mark: at for mark, at in self._sent.items() if now - at < QUIET_SECONDS}
         self._full = {uid: full for uid, full in self._full.items() if full > now}
         mark, full = (found.uid, found.generation, event.reason), max(now, self._full.get(found.uid, now))
-        if mark in self._sent or full + REFILL_SECONDS - now > BURST * REFILL_SECONDS:
+        most = BURST if event.notice is Notice.Warning else BURST - FOR_WARNINGS
+        if mark in self._sent or full + REFILL_SECONDS - now > most * REFILL_SECONDS:
             return False
         self._sent[mark] = now
         self._full[found.uid] = full + REFILL_SECONDS

@@ -230,8 +230,9 @@ def test_create_takes_five_children_and_few_status_writes(
     eventually(place.reached("WorkloadAvailable", "False", "Starting"))
     settled()
     writes = audit.since(mark).by(USER).of(place.namespace).writes()
-    assert sorted(write.resource for write in writes if not write.subresource) == sorted(kind + "s" for kind in KINDS)
-    assert len(writes) <= len(KINDS) + 4
+    made = sorted(write.resource for write in writes if not write.subresource)
+    assert made == sorted([*(kind + "s" for kind in KINDS), "events"]), "the Event is Planned"
+    assert len(writes) <= len(KINDS) + 5
 
 
 def _in_order(place: Place) -> None:

@@ -69,13 +69,18 @@ def test_kubectl_get_shows_what_runs_and_that_it_is_the_recorder(ready: Place) -
     assert "26/26" in row
 
 
-def test_a_transition_is_told_by_one_event(ready: Place, eventually) -> None:
+def test_a_start_is_told_by_one_event_for_each_stage(ready: Place, eventually) -> None:
     def events() -> list[Manifest]:
         items = json.loads(ready.kubectl("get", "events", "-o", "json"))["items"]
         return [item for item in items if item["involvedObject"]["kind"] == "InferenceService"]
 
-    eventually(events)
-    assert [(event["type"], event["reason"]) for event in events()] == [("Normal", "Ready")]
+    eventually(lambda: "Ready" in {event["reason"] for event in events()})
+    told = {event["reason"]: event for event in events()}
+    assert sorted(told) == ["Planned", "Ready"], "its pod has no node"
+    assert len(told) == len(events())
+    assert {event["type"] for event in told.values()} == {"Normal"}
+    assert told["Planned"]["message"].endswith(" is planned: prefill Breakable, decode Full")
+    assert " serves on proved graphs: 26/26 captured in " in told["Ready"]["message"]
 
 
 def test_a_ready_service_survives_a_restart_of_the_operator_without_a_write(

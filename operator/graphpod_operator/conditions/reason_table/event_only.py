@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from graphpod_operator.api.status import ConditionStatus
-from graphpod_operator.conditions.reason_row import warns
+from graphpod_operator.conditions.reason_row import Notice, ReasonRow, warns
 
 _T = ConditionStatus.true
 
 # fmt: off
 ROWS = {
+    "Planned": ReasonRow(
+        (), _T, "the spec has a plan; its pods are new, or wait for weights or for the end of a pause",
+        "reported once for a revision", notice=Notice.Normal,
+    ),
+    "RolloutStarted": ReasonRow(
+        (), _T, "pods of another revision replace those that run; the Event Ready, or Degraded, says that it has ended",
+        "reported once for a revision", notice=Notice.Normal,
+    ),
     "PutBack": warns(
         (), _T, "somebody changed the Deployment, and it was put back", "reported once in ten minutes",
         "change the InferenceService instead (kubectl -n NAMESPACE scale gisvc/NAME --replicas=N); to roll back, "

@@ -22,7 +22,9 @@ ROWS = {
         _R, _T, "all four conditions are True and nothing is degraded", "one of them is not True", notice=Notice.Normal,
     ),
     # Scheduled
-    "Scheduled": ReasonRow(_S, _T, "every pod of the current spec has a node", "a pod has no node"),
+    "Scheduled": ReasonRow(
+        _S, _T, "every pod of the current spec has a node", "a pod has no node", notice=Notice.Normal,
+    ),
     "PodsPending": ReasonRow(
         _S, _U, "a pod of the current spec does not exist yet, or the scheduler has not processed it",
         "every pod has a node",

@@ -125,6 +125,7 @@ COMMANDS: dict[Reason, str] = {
     R.AutoscalerHeld: WAKE,
     R.Autoscaled: NOTHING, R.AutoscalerPending: WAIT, R.AutoscalerIdle: f"{_K}describe hpa,scaledobjects NAME",
     # an event alone
+    R.Planned: NOTHING, R.RolloutStarted: NOTHING,
     R.PutBack: EDIT, R.Contested: f"{_K}get gisvc,deployments NAME -o yaml --show-managed-fields",
     R.ChangedAtAdmission: "kubectl get mutatingwebhookconfigurations",
     R.AnnotationIgnored: f"{_K}annotate gisvc NAME --overwrite {PAUSED_ANNOTATION}=true",
