@@ -25,6 +25,14 @@ from graphpod_runtime.cache.pinned_pool import PinnedPool
 from graphpod_runtime.cache.radix import RadixTree
 from graphpod_runtime.cache.radix_node import Match
 from tests.gpu.test_host_cache import CUDA, LONG_PROMPTS, PAGES, SHAPE, SIZE, WIDE, overwrite, sleep, texts
+from tests.unit.runtime.engine.test_flush import (  # noqa: F401
+    test_a_disk_that_takes_nothing_ends_it,
+    test_pages_of_the_device_and_of_the_pool_are_found_by_the_next_engine,
+    test_pages_that_are_computed_in_less_time_than_they_are_read_are_not_written,
+    test_prefixes_that_were_used_last_go_first_and_each_from_its_beginning,
+    test_the_next_engine_knows_which_were_used_last,
+    test_time_ends_it_and_what_was_written_by_then_is_found,
+)
 from tests.unit.runtime.engine.test_host_cache_files import (  # noqa: F401
     Start,
     always,

@@ -151,11 +151,11 @@ class PageFolder:
             times.append(used)
             keys.append(key)
             counts.append(count)
-        # A sort of a million tuples would hold the interpreter's lock for seconds.
+        # A sort of a million tuples, or a sum over as many entries, would hold the interpreter's lock for long.
         order = numpy.argsort(numpy.minimum(numpy.array(times), time.time()), kind="stable")
         own = OrderedDict((keys[place], counts[place]) for place in order.tolist())
         with self._change:
-            self._own, self.used = own, sum(own.values())
+            self._own, self.used = own, int(numpy.array(counts).sum())
         self._make_room(0)
 
     def _look_at(self, part: Part) -> None:
