@@ -26,7 +26,10 @@ parts. A parsed one takes 1 µs to 10 µs, and 0.1 to 1 kB.
 """
 MAX_ITEMS = 1 << 20
 """Fields of objects and items of lists: numbers are cheap, a prompt may be so many token ids."""
-STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+STRING = re.compile(rb'"(?:[^"\\]++|\\.?+)*+(?:"|\Z)', re.DOTALL)
+"""One without an end goes to the end of the text: else each of its escaped quotes would be tried as a beginning, and
+the time would grow with their square.
+"""
 HALF = "string_unicode"
 """pydantic's kind of error for half a surrogate pair, in a text or in the name of a field: then of the object that has
 it.

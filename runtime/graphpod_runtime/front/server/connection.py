@@ -37,7 +37,7 @@ READ = "graphpod.read"
 FILLER = "graphpod.filler"
 """That of bytes without a meaning, which may stand between two parts of the answer's body; set once it has begun."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-PROBE_SECONDS, MOST_PROBE_SECONDS = 0.1, 15.0
+PROBE_SECONDS, MOST_PROBE_SECONDS = 0.005, 15.0
 """Between what is written to a client that sends no more: each time is double the last one."""
 
 

@@ -96,6 +96,7 @@ BAD: dict[str, tuple[str, Any]] = {
     "a deep body": (CHAT, b'{"a":' * 50_000),
     "deep variables": (CHAT, b'{"model":"echo","messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"a":'
                        + b"[" * 900 + b"]" * 900 + b"}}"),
+    "a text of quotes without an end": (CHAT, b'{"a":"' + b'\\"' * 200_000),
     "objects that nobody reads": (CHAT, say("x", metadata=[{}] * 70_000)),
     "a part of many fields": (CHAT, say([{"type": "text", "text": ""} | {f"k{at}": 1 for at in range(20_000)}])),
     "control tokens": (CHAT, say("<end>" * 60_000)),
