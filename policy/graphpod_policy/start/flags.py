@@ -14,6 +14,8 @@ FLAGS: dict[str, str] = {
     "spec.engine.hostCache": "--host-cache",
     "spec.engine.hostCache.size": "--host-cache",
     "spec.engine.hostCache.file": "--host-cache-folder",
+    "spec.engine.kvCacheDtype": "--kv-cache-dtype",
+    "spec.engine.kvCacheDtype: ": "--kv-cache-dtype ",
     "spec.engine.maxBatch": "--max-batch",
     "spec.engine.maxModelLen": "--max-model-len",
     "spec.engine.prefillBudget": "--prefill-budget",
@@ -33,6 +35,9 @@ FLAGS: dict[str, str] = {
     "spec.graph.prefill": "--prefill",
     "spec.graph.prefill: Disabled": "--prefill Disabled",
     "spec.graph.decode: Disabled": "--decode Disabled",
+    "spec.graph.sizes": "--prefill-sizes or --decode-sizes",
+    "spec.graph.sizes.prefill": "--prefill-sizes",
+    "spec.graph.sizes.decode": "--decode-sizes",
     "spec.model": "--model",
     "spec.parallelism.expert": "--expert-parallel",
     "spec.parallelism.expert: ": "--expert-parallel ",
@@ -48,8 +53,6 @@ FLAGS: dict[str, str] = {
     "a pod has at most": "a machine has at most",
     # Steps that no flag takes.
     "set spec.graph.onUnsupported: Degrade to run": "leave --prefill and --decode out to run",
-    "set spec.engine.kvCacheDtype: Fp8, ": "",
-    " or set spec.engine.kvCacheDtype: Fp8,": "",
     "set nvidia.com/gpu in spec.resources.limits, and use the CUDA image on a node with GPUs; outside Kubernetes, ": "",
 }
 """A row for each field that a start's messages name; the longest that fits counts."""

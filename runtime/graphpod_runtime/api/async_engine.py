@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from graphpod_policy import EngineConfig, Policy, Quantization, SpeculativeMethod
+from graphpod_policy import EngineConfig, KvCacheDtype, Policy, Quantization, SpeculativeMethod
 from graphpod_runtime.api.answers import chunks_of, generation_of, whole
 from graphpod_runtime.api.embeddings import check, embedded
 from graphpod_runtime.api.errors import EngineClosed, in_our_words
@@ -47,6 +47,9 @@ class AsyncEngine:
         max_batch: int | None = None,
         prefill: Policy | str = Policy.Auto,
         decode: Policy | str = Policy.Auto,
+        prefill_sizes: Sequence[int] | None = None,
+        decode_sizes: Sequence[int] | None = None,
+        kv_cache_dtype: KvCacheDtype | str = KvCacheDtype.Auto,
         speculative: SpeculativeMethod | str | None = None,
         draft_tokens: int | None = None,
         draft_topk: int = 1,
@@ -62,7 +65,9 @@ class AsyncEngine:
         """Reads the folder; `start` does the rest. Arguments and errors are those of Engine."""
         self._settings = Settings.of(
             model, config, name=name, device=device, dtype=dtype, quantization=quantization,
-            max_model_len=max_model_len, max_batch=max_batch, prefill=prefill, decode=decode, speculative=speculative,
+            max_model_len=max_model_len, max_batch=max_batch, prefill=prefill, decode=decode,
+            prefill_sizes=prefill_sizes, decode_sizes=decode_sizes, kv_cache_dtype=kv_cache_dtype,
+            speculative=speculative,
             draft_tokens=draft_tokens, draft_topk=draft_topk, draft_tree_tokens=draft_tree_tokens,
             draft_model=draft_model, drafts_max_batch=drafts_max_batch, host_cache=host_cache,
             prefill_budget=prefill_budget,

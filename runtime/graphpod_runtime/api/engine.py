@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from graphpod_policy import EngineConfig, Policy, Quantization, SpeculativeMethod
+from graphpod_policy import EngineConfig, KvCacheDtype, Policy, Quantization, SpeculativeMethod
 from graphpod_runtime.api.answers import chunks_of, generation_of, whole
 from graphpod_runtime.api.callers_thread import TURNS, TurnedEngine
 from graphpod_runtime.api.embeddings import check, embedded
@@ -47,6 +47,9 @@ class Engine:
         max_batch: int | None = None,
         prefill: Policy | str = Policy.Auto,
         decode: Policy | str = Policy.Auto,
+        prefill_sizes: Sequence[int] | None = None,
+        decode_sizes: Sequence[int] | None = None,
+        kv_cache_dtype: KvCacheDtype | str = KvCacheDtype.Auto,
         speculative: SpeculativeMethod | str | None = None,
         draft_tokens: int | None = None,
         draft_topk: int = 1,
@@ -64,8 +67,9 @@ class Engine:
         sequences; `quantization` is what plain weights become; with `speculative`, `draft_tokens` follow each token in
         batches of up to `drafts_max_batch`, or with `draft_topk` above 1 trees of `draft_tree_tokens`, and
         `draft_model` is the folder of what drafts; `host_cache` is bytes of host memory for KV pages, `prefill_budget`
-        tokens of a prefill pass between two decode steps; `tensor_parallel` GPUs share each layer, `expert_parallel`
-        groups of them its experts, `pipeline_parallel` stages the layers. Or `config` says all of it.
+        tokens of a prefill pass between two decode steps; passes of `prefill_sizes` (tokens) and `decode_sizes`
+        (sequences) get a graph; `tensor_parallel` GPUs share each layer, `expert_parallel` groups of them its experts,
+        `pipeline_parallel` stages the layers. Or `config` says all of it.
 
         ValueError for arguments that contradict each other, LocalError, TokenizerInvalid or DefaultsInvalid for what is
         wrong with the folder, StartFailure for a start that fails.
@@ -75,7 +79,9 @@ class Engine:
 
         self._settings = Settings.of(
             model, config, name=name, device=device, dtype=dtype, quantization=quantization,
-            max_model_len=max_model_len, max_batch=max_batch, prefill=prefill, decode=decode, speculative=speculative,
+            max_model_len=max_model_len, max_batch=max_batch, prefill=prefill, decode=decode,
+            prefill_sizes=prefill_sizes, decode_sizes=decode_sizes, kv_cache_dtype=kv_cache_dtype,
+            speculative=speculative,
             draft_tokens=draft_tokens, draft_topk=draft_topk, draft_tree_tokens=draft_tree_tokens,
             draft_model=draft_model, drafts_max_batch=drafts_max_batch, host_cache=host_cache,
             prefill_budget=prefill_budget,

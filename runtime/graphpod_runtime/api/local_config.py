@@ -14,6 +14,7 @@ from graphpod_policy import (
     ExitCode,
     Features,
     GraphRequest,
+    KvCacheDtype,
     ModelConfig,
     ModelFacts,
     Policy,
@@ -29,7 +30,7 @@ from graphpod_policy.features import MOST_TREE_TOKENS
 from graphpod_policy.start.draft_trees import tree_problem
 from graphpod_policy.start.flags import OF_TREES, in_flags
 from graphpod_runtime.api.gpus import Gpus, usable_gpus
-from graphpod_runtime.base.arguments import POLICIES, memory, number, one_of
+from graphpod_runtime.base.arguments import POLICIES, memory, number, one_of, sizes
 from graphpod_runtime.base.files.json_file import JsonFileInvalid, json_object
 
 AUTO = "auto"
@@ -62,6 +63,11 @@ class LocalOptions:
     """Tokens; None: measured at the start."""
     prefill: Policy = Policy.Auto
     decode: Policy = Policy.Auto
+    kv_cache_dtype: KvCacheDtype = KvCacheDtype.Auto
+    prefill_sizes: tuple[int, ...] | None = None
+    """Tokens of the passes that get a graph; None: the default ladder."""
+    decode_sizes: tuple[int, ...] | None = None
+    """The same in sequences."""
     speculative: SpeculativeMethod | None = None
     draft_tokens: int | None = None
     draft_topk: int = 1
@@ -103,6 +109,9 @@ class LocalOptions:
             prefill_budget=options.prefill_budget,
             prefill=options.prefill,
             decode=options.decode,
+            kv_cache_dtype=options.kv_cache_dtype,
+            prefill_sizes=options.prefill_sizes,
+            decode_sizes=options.decode_sizes,
             speculative=options.speculative,
             draft_tokens=options.draft_tokens,
             draft_topk=options.draft_topk,
@@ -162,6 +171,25 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
         ),
         parser.add_argument("--prefill", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
         parser.add_argument("--decode", type=one_of(Policy), default=Policy.Auto, metavar="POLICY", help=POLICIES),
+        parser.add_argument(
+            "--prefill-sizes",
+            type=sizes,
+            metavar="TOKENS",
+            help="prefill passes that get a graph, as 64,256,1024; default: a ladder by device and model",
+        ),
+        parser.add_argument(
+            "--decode-sizes",
+            type=sizes,
+            metavar="SEQUENCES",
+            help="decode passes that get a graph, as 1,2,4,8; default: a ladder up to --max-batch",
+        ),
+        parser.add_argument(
+            "--kv-cache-dtype",
+            type=one_of(KvCacheDtype),
+            default=KvCacheDtype.Auto,
+            metavar="FORM",
+            help="Fp8: the KV cache holds about twice the tokens; default: Auto, the type of --dtype",
+        ),
         parser.add_argument(
             "--speculative",
             type=one_of(SpeculativeMethod),
@@ -275,6 +303,7 @@ def local_config(
         max_model_len=options.max_model_len,
         max_batch=options.max_batch,
         quantization=options.quantization,
+        kv_cache_dtype=options.kv_cache_dtype,
         speculative=options.speculative,
         speculative_steps=steps,
         speculative_topk=options.draft_topk,
@@ -288,7 +317,12 @@ def local_config(
         sleep_after_seconds=options.sleep_after,
         reload=options.reload,
     )
-    request = GraphRequest(prefill=options.prefill, decode=options.decode)
+    request = GraphRequest(
+        prefill=options.prefill,
+        decode=options.decode,
+        prefill_sizes=options.prefill_sizes,
+        decode_sizes=options.decode_sizes,
+    )
     if missing := not_built(features, request, pods=False):
         raise LocalError(ExitCode.FeatureNotBuilt, in_flags("; ".join(entry.message for entry in missing)))
     return EngineConfig.of(

@@ -3,11 +3,12 @@
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graphpod_policy import EngineConfig, Policy, Quantization, SpeculativeMethod
+from graphpod_policy import EngineConfig, KvCacheDtype, Policy, Quantization, SpeculativeMethod
 from graphpod_runtime.api.local_config import LocalOptions, local_config
 from graphpod_runtime.base.process.openmp import bound_spinning
 from graphpod_runtime.front.metrics.exporter import FrontMetrics
@@ -45,6 +46,9 @@ class Settings:
         *,
         prefill: Policy | str,
         decode: Policy | str,
+        prefill_sizes: Sequence[int] | None,
+        decode_sizes: Sequence[int] | None,
+        kv_cache_dtype: KvCacheDtype | str,
         quantization: Quantization | str | None,
         speculative: SpeculativeMethod | str | None,
         draft_model: str | Path | None,
@@ -64,6 +68,9 @@ class Settings:
             Path(),
             prefill=Policy(prefill),
             decode=Policy(decode),
+            prefill_sizes=None if prefill_sizes is None else tuple(sorted(set(prefill_sizes))),
+            decode_sizes=None if decode_sizes is None else tuple(sorted(set(decode_sizes))),
+            kv_cache_dtype=KvCacheDtype(kv_cache_dtype),
             quantization=None if quantization is None else Quantization(quantization),
             speculative=method,
             draft_model=None if draft_model is None else Path(draft_model),

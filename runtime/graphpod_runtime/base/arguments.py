@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from graphpod_policy import Policy
+from graphpod_policy.limits import MOST_CONTEXT, MOST_SIZES
 from graphpod_policy.units import bytes_of
 
 Word = TypeVar("Word", bound=StrEnum)
@@ -55,8 +56,11 @@ def memory(word: str) -> int:
 
 
 def sizes(word: str) -> tuple[int, ...]:
-    """For argparse's `type`: numbers from 1 on between commas, ascending, each once."""
-    return tuple(sorted({number(int, 1)(part) for part in word.split(",")}))
+    """For argparse's `type`: the sizes of a ladder between commas, ascending, each once."""
+    found = tuple(sorted({number(int, 1, MOST_CONTEXT)(part) for part in word.split(",")}))
+    if len(found) > MOST_SIZES:
+        raise ArgumentTypeError(f"{len(found)} sizes are more than {MOST_SIZES}")
+    return found
 
 
 def portable(word: str) -> str:

@@ -13,7 +13,7 @@ from graphpod_policy.start.flags import BY_FLAGS, FLAGS, in_flags, in_own_words
 POLICY, ENGINE = (Path(str(package.__file__)).parent for package in (graphpod_policy, graphpod_runtime))
 NOT_BY_FLAGS = (
     "spec.engine.attention", "spec.engine.cpuOffload", "spec.engine.deterministic", "spec.engine.fullCompile",
-    "spec.engine.kvCacheDtype", "spec.engine.kvCacheMemory", "spec.engine.lora", "spec.engine.prefixCache",
+    "spec.engine.kvCacheMemory", "spec.engine.lora", "spec.engine.prefixCache",
     "spec.graph.compile", "spec.graph.onCaptureFailure", "spec.model.cache", "spec.model.stream",
     "spec.parallelism.allToAll", "spec.parallelism.context", "spec.parallelism.data",
     "spec.parallelism.expertRebalancing", "spec.parallelism.symmetricMemory", "spec.parallelism.twoBatchOverlap",
@@ -33,8 +33,10 @@ NOT_BY_FLAGS = (
         ),
         (
             "leave spec.engine.maxModelLen out (Auto), or set spec.engine.kvCacheDtype: Fp8, or use a larger GPU",
-            "leave --max-model-len out (Auto), or use a larger GPU",
+            "leave --max-model-len out (Auto), or set --kv-cache-dtype Fp8, or use a larger GPU",
         ),
+        ("shorten spec.graph.sizes", "shorten --prefill-sizes or --decode-sizes"),
+        ("give even sizes in spec.graph.sizes.decode", "give even sizes in --decode-sizes"),
         ("spec.engine.quantization: Fp8 is not built", "--quantization Fp8 is not built"),
         ("set spec.parallelism.expert: 2", "set --expert-parallel 2"),
         ("spec.engine.speculative.draftModel: it has 8 positions", "--draft-model: it has 8 positions"),

@@ -1,5 +1,6 @@
 """`serve --model` and `generate`: which device and element type a folder on this machine gets."""
 
+import argparse
 import ctypes
 import errno
 import io
@@ -12,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from graphpod_policy import NOWHERE, Backend, Device, SpeculativeMethod, settled
+from graphpod_policy import NOWHERE, Backend, Device, KvCacheDtype, SpeculativeMethod, settled
 from graphpod_runtime.api.gpus import DRIVER, TORCH_CUDA, Gpus, usable_gpus
-from graphpod_runtime.api.local_config import LocalError, LocalOptions, local_config
+from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options, local_config
 
 ONE_GPU = Gpus(1, "the NVIDIA driver shows 1 GPU")
 NO_GPU = Gpus(0, "this machine has no NVIDIA driver")
@@ -140,3 +141,29 @@ def test_a_draft_model_and_its_method_go_together(model: Path) -> None:
             local_config(wrong)
     with pytest.raises(LocalError, match="no such folder"):
         local_config(replace(options, draft_model=model / "nowhere"))
+
+
+def test_a_ladder_and_the_type_of_the_kv_cache_are_those_of_the_flags(model: Path) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", type=Path)
+    add_local_options(parser)
+    flags = ["--prefill-sizes", "64,16,64", "--decode-sizes", "1,2", "--kv-cache-dtype", "Fp8", "--device", "cuda"]
+    options = LocalOptions.of(parser.parse_args(["--model", str(model), *flags]))
+    config = local_config(options)
+    assert (config.graph.prefill.sizes, config.graph.decode.sizes) == ((16, 64), (1, 2))
+    assert config.features.kv_cache_dtype is KvCacheDtype.Fp8
+    assert config.prefill_chunk == 64
+    plain = local_config(replace(options, prefill_sizes=None, decode_sizes=None, kv_cache_dtype=KvCacheDtype.Auto))
+    assert len(plain.graph.prefill.sizes) > 2
+    assert plain.features.kv_cache_dtype is KvCacheDtype.Auto
+
+
+@pytest.mark.parametrize("word", ["0", "8,x", "", "8,,16", "9999999999", ",".join(map(str, range(1, 130)))])
+def test_a_ladder_that_no_spec_can_have_is_refused_with_its_flag(
+    word: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    add_local_options(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--decode-sizes", word])
+    assert "argument --decode-sizes: " in capsys.readouterr().err
