@@ -53,12 +53,14 @@ class Flush:
         return done
 
     def _by_use(self) -> Iterator[Node]:
-        """Nodes, those used last first and none before those above it."""
+        """Nodes, those used last first and none before those above it. Host nodes that go meanwhile for the slots of
+        others are left out: their slots hold other pages.
+        """
         seen = set[Node]()
         nodes = [node for root in self._tree.roots.values() for node in root.subtree]
         for node in sorted(nodes, key=lambda one: -one.used):
             for one in reversed([*node.path]):
-                if one.pages and one not in seen:
+                if one.pages and not one.withdrawn and one not in seen:
                     seen.add(one)
                     yield one
 

@@ -74,6 +74,31 @@ def test_pages_of_the_device_and_of_the_pool_are_found_by_the_next_engine(start:
         assert files_of(runner).failures == dict.fromkeys(FileFailure, 0)
 
 
+@pytest.mark.parametrize("kept_up", [True, False])
+def test_a_host_node_that_gives_its_slots_to_pages_of_the_device_leaves_no_file(start: Start, kept_up: bool) -> None:
+    """With a full pool. What the slots hold by then must not be found as that node's pages."""
+    page = files_of(start()).pool.page_bytes
+    first = start(host_cache_bytes=20 * page)
+    files = files_of(first)
+    save = files.save
+    if not kept_up:
+        files.save = lambda left: None  # type: ignore[method-assign]
+    few = first.pages.take(first.pages.available - 31)
+    scheduler, requests = asked(first, *PROMPTS)
+    first.pages.free(few)
+    files.save = save  # type: ignore[method-assign]
+    tree = scheduler.kv.tree
+    assert tree.host_size == tree.slots
+    before = tree.host_evicted
+    ends(scheduler)
+    assert tree.host_evicted > before
+    second = start()
+    scheduler, again = asked(second, *PROMPTS)
+    assert [one.tokens for one in again] == [one.tokens for one in requests]
+    assert [one.cached for one in again][2:] == [pages * SIZE for pages in WHOLE[2:]]
+    ends(scheduler)
+
+
 def test_prefixes_that_were_used_last_go_first_and_each_from_its_beginning(start: Start) -> None:
     """The folder has room for fewer pages than there are, and older ones make way."""
     first = start()
