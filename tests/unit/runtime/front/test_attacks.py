@@ -97,6 +97,7 @@ BAD: dict[str, tuple[str, Any]] = {
     "deep variables": (CHAT, b'{"model":"echo","messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"a":'
                        + b"[" * 900 + b"]" * 900 + b"}}"),
     "a text of quotes without an end": (CHAT, b'{"a":"' + b'\\"' * 200_000),
+    "the largest numbers": (TEXT, b'{"model":"echo","prompt":[' + b"1e308," * 300_000 + b"1]}"),
     "objects that nobody reads": (CHAT, say("x", metadata=[{}] * 70_000)),
     "a part of many fields": (CHAT, say([{"type": "text", "text": ""} | {f"k{at}": 1 for at in range(20_000)}])),
     "control tokens": (CHAT, say("<end>" * 60_000)),
