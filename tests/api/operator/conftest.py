@@ -50,8 +50,10 @@ def running_operator(
     operator.pause()
     assert "Traceback" not in operator.log.read_text(), operator.tail()
     hot = audit.since().by(USER).hot(times=10, within=5.0)
-    # each operator that a test starts takes the Lease and releases it, several within a second
-    assert {thing: writes for thing, writes in hot.items() if thing.resource != "leases"} == {}
+    # each operator that a test starts takes the Lease and releases it, several within a second; the create of an Event
+    # has no name in the log, so those of all services of a namespace count as one object
+    of_many = ("leases", "events")
+    assert {thing: writes for thing, writes in hot.items() if thing.resource not in of_many} == {}
 
 
 @pytest.fixture(scope="package")
