@@ -58,7 +58,7 @@ def _warnings(new: Mapping[str, Any], old: Mapping[str, Any], allowed: AllowList
 
 
 def _lines(explanation: Explanation) -> Iterator[str]:
-    """What stands against a start first, then each decision with its hint, once for both phases. Who asked for no pods
+    """What stands against a start first, then each decision with its hint, once for both phases. A suspended service
     has nothing to fix.
     """
     refused = explanation.plan.refused

@@ -3,8 +3,8 @@
 Order is kept on the device, and the host waits for nothing:
 
 - A store runs behind all that was launched before it. It gathers its pages into staging memory and copies that to the
-  host. From the gather on the pages may be written (`Stored.left`), so their
-  next owner does not wait for the link to the host.
+  host. From the gather on the pages may be written (`Stored.left`), so their next owner does not wait for the link to
+  the host.
 - A load runs behind all that was launched before it (a page may be zeroed there) and behind the moves that its caller
   names. It copies its slots into staging memory of its own and scatters that over its pages.
 - A pass that uses pages of a move is launched behind its event (`wait`). Others run while it is on its way. A graph

@@ -34,8 +34,8 @@ def runner_of(
     ended: Callable[[Fatal], None] = end,
 ) -> Runner:
     """The runner of `config`, not started. `start`: how processes of other ranks begin; `ended` is called in a thread
-    when one of them has ended or stands still. StartFailure where the ranks do not divide the
-    model, or are more than the GPUs."""
+    when one of them has ended or stands still. StartFailure where the ranks do not divide the model, or are more than
+    the GPUs."""
     if config.features.ranks == 1:
         return Runner(config, report)
     if config.features.nodes > 1:
