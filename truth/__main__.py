@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     file = options.json and incomplete(options.json)
     if file is not None and options.again:
         file.unlink(missing_ok=True)
-    code = fingerprint()
+    code = f"{fingerprint()}, {matrix.spread}"
     done = {} if file is None else _kept(file, matrix, code)
 
     def follow(count: int, of: int, cell: Cell) -> None:

@@ -1,6 +1,7 @@
 """Cells of a run that was ended, by which the next run goes on: one a line, in the folder of the result.
 
-Each has the fingerprint of the code that it ran. Cells of other code are dropped: a result is of one version.
+Each has the fingerprint of the code that it ran, and over how many ranks. Other cells are dropped: a result is of one
+version, and of one spread.
 """
 
 import hashlib

@@ -22,7 +22,7 @@ ACCEPT_SECONDS = 5.0
 """How long after SIGTERM new requests are still served (endpoints propagate through kube-proxy and gateways)."""
 CUT_SECONDS = 2.0
 """How long the connections of requests that were cut have for their last event."""
-LEAST_SECONDS = 3.0
+LEAST_SECONDS = 1.5
 """For files, where requests took all of `drainSeconds`. All that comes after these takes less than the 10 s that the
 kubelet waits on top."""
 

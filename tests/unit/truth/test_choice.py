@@ -16,7 +16,7 @@ from truth.engines import features_of
 from truth.kept_cells import SOURCES, fingerprint, incomplete, keep, kept
 from truth.matrix import Matrix
 from truth.models import small, subjects
-from truth.ranks.spread import Spread
+from truth.ranks.spread import ALONE, Spread
 from truth.scenarios import SCENARIOS, Name
 
 RANKS = tuple(one for one in SCENARIOS if one.over_ranks)
@@ -126,11 +126,12 @@ def test_a_run_says_which_cells_it_takes_and_which_it_drops(tmp_path: Path, caps
     result = tmp_path / "cpu.json"
     words = ["--subject", "Llama", "--policy", "Breakable / Full", "--scenario", Name.Plain, "--json", str(result)]
     rows = [variant for variant in variants() if "Breakable / Full" in str(variant)]
-    for variant, code in zip(rows, (fingerprint(), fingerprint(), "other"), strict=True):
+    here = f"{fingerprint()}, {ALONE}"
+    for variant, code in zip(rows, (here, here, f"{fingerprint()}, {Spread(pipeline=2)}"), strict=True):
         keep(incomplete(result), Cell("Llama", variant, Name.Plain, Outcome.Passed), code)
     assert main([*words, "--minutes", "0.0001"]) == 0
     said = capsys.readouterr().out
-    assert f"2 cells are in {incomplete(result)}, of this code ({fingerprint()}); --again" in said
+    assert f"2 cells are in {incomplete(result)}, of this code ({here}); --again" in said
     assert f"1 cells of {incomplete(result)} ran other code than this" in said
     assert "1 of 3 cells not reached" in said
 

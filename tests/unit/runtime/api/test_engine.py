@@ -1,10 +1,12 @@
 """The engine in its caller's thread."""
 
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -137,6 +139,26 @@ def test_a_wrong_request_is_refused_before_anything_runs(engine: Engine, call: o
 def test_options_are_those_of_http_and_bounded(fields: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         SamplingOptions.model_validate(fields)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"max_batch": 0}, "max_batch: 0 is not a whole number, 1 or more"),
+        ({"max_batch": 1.5}, "max_batch: 1.5 is not"),
+        ({"tensor_parallel": True}, "tensor_parallel: True is not"),
+        ({"host_cache": "1Gi"}, "host_cache: '1Gi' is not"),
+        ({"prefill_sizes": (8, 0)}, "prefill_sizes: 0 is not a whole number, 1 to "),
+        ({"decode_sizes": (2.0,)}, "decode_sizes: 2.0 is not"),
+        ({"decode_sizes": ()}, "decode_sizes: 0 sizes; give 1 to "),
+        ({"decode_sizes": range(1, 1000)}, "decode_sizes: 999 sizes"),
+    ],
+)
+def test_numbers_of_a_setting_are_bounded_before_anything_starts(
+    tmp_path: Path, settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        Engine(tmp_path, **settings)
 
 
 def test_an_iterator_that_is_closed_gives_its_pages_back(engine: Engine) -> None:
