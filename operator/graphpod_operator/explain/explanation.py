@@ -23,6 +23,7 @@ from graphpod_operator.install.installation import Installation
 from graphpod_operator.intent import resolver_input
 from graphpod_operator.intent.asked_downloads import downloads
 from graphpod_operator.intent.engine_config import EngineFile, engine_config
+from graphpod_operator.intent.over_limits import over_limits
 from graphpod_operator.intent.resolver_input import container_bytes
 from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.plan_input import PlanInput
@@ -180,9 +181,14 @@ def explain(
     place = replace(node or NodeFacts(free_bytes=_free_bytes(spec)), container_bytes=container_bytes(spec))
     facts = start_facts(config, model, place)
     broken = allowed.breach(spec, manifest.namespace)
+    above, large = over_limits(spec.resources), _too_large(manifest)
     refused = [
-        Obstacle(reason.name, what, reason.row.todo, None)
-        for reason, what in ((Reason.NotAllowed, broken), (Reason.SpecTooLarge, _too_large(manifest)))
+        Obstacle(reason.name, what, step, None)
+        for reason, what, step in (
+            (Reason.SpecInvalid, above, "lower the request, or raise the limit"),
+            (Reason.NotAllowed, broken, Reason.NotAllowed.row.todo),
+            (Reason.SpecTooLarge, large, Reason.SpecTooLarge.row.todo),
+        )
         if what is not None
     ]
     lacking = [Obstacle.of(ExitCode.FeatureNotBuilt, row.message) for row in resolver_input.missing(spec)]

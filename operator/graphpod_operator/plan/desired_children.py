@@ -14,6 +14,7 @@ from graphpod_operator.cache.controller_revision import MADE_FROM, UNDEGRADED
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.intent.engine_config import EngineFile, engine_config
+from graphpod_operator.intent.over_limits import over_limits
 from graphpod_operator.intent.resolver_input import container_bytes, features, graph_request, missing
 from graphpod_operator.kube import bounds
 from graphpod_operator.kube.absent_kinds import Absence, Absent, exists
@@ -64,6 +65,8 @@ def desire(given: PlanInput) -> Desired | Refused:
         field = field_path(("spec", *first.place))
         reason = Reason.PodTemplateInvalid if field.startswith("spec.podTemplate") else Reason.SpecInvalid
         return Refused(reason, f"{field}: {first.what}")
+    if (above := over_limits(spec.resources)) is not None:
+        return Refused(Reason.SpecInvalid, above)
     owner = Owner(found.key.name, found.key.namespace, found.uid, spec, found.queue, installed, given.grouped)
     mark = made_from(spec, found.queue)
     fresh, policy = _render(owner, mark)

@@ -268,8 +268,9 @@ class Front:
         # A terminal that closes may send SIGHUP more than once, and SIGTERM with it: that hurries nothing.
         if number is not signal.SIGHUP:
             if self._hurry is not None:
+                log.warning("a second signal, %s: %d open requests are cut", number.name, self._engine.open)
                 self._engine.kill()
-                os._exit(ExitCode.Drained)  # a second signal: exit at once
+                os._exit(ExitCode.Drained)
             self._hurry = number is signal.SIGINT
         self._asked.set()
 

@@ -1,4 +1,4 @@
-"""What the API server refuses of a Deployment for spec.resources or spec.placement: the field, the server's words."""
+"""What cannot run for spec.resources or spec.placement, mostly by the API server's refusal: the field, and words."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ TERM = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": 
 @pytest.mark.parametrize(
     ("wrong", "field", "words"),
     [
-        ({"resources": {"requests": {"cpu": "4"}, "limits": {"cpu": "2"}}}, "spec.resources.requests", "cpu limit"),
+        ({"resources": {"requests": {"cpu": "4"}, "limits": {"cpu": "2"}}}, "spec.resources.requests.cpu", "more than"),
         ({"resources": {"limits": {"gpus": 1}}}, "spec.resources.limits", "must be a standard resource"),
         ({"resources": {"requests": {"nvidia.com/gpu": 1}}}, "spec.resources.limits", "Limit must be set"),
         (

@@ -445,6 +445,16 @@ def test_a_container_without_room_for_any_weights_cannot_start(run: Explain) -> 
     assert run(PLAIN + "  resources: {limits: {memory: 600Mi}}\n")[0] == 0
 
 
+def test_a_request_above_its_limit_cannot_start(run: Explain) -> None:
+    code, told, _ = run(PLAIN + '  resources: {requests: {cpu: "2"}, limits: {cpu: 1500m}}\n')
+    assert code == 4
+    assert " ".join(told.partition("Its plan")[0].split()) == (
+        "cannot start: SpecInvalid: spec.resources.requests.cpu: 2 is more than spec.resources.limits.cpu, 1500m; "
+        "lower the request, or raise the limit"
+    )
+    assert run(PLAIN + '  resources: {requests: {cpu: "1.5"}, limits: {cpu: 1500m}}\n')[0] == 0
+
+
 def test_without_lists_it_judges_by_those_of_the_chart(run: Explain) -> None:
     volume = PLAIN + "  podTemplate: {volumes: [{name: host, hostPath: {path: /data}}]}\n"
     code, told, _ = run(volume)

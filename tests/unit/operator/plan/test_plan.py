@@ -264,6 +264,16 @@ def test_a_rollout_is_always_rolling(spec: dict[str, Any], surge: int, unavailab
         ({"resources": {"requests": {"amd.com/gpu": "1"}}}, Reason.FeatureNotBuilt, "spec.resources.requests[amd.com"),
         ({"engine": {"attention": "Triton"}}, Reason.FeatureNotBuilt, "use one of Auto, Torch, FlashInfer, Fa3"),
         ({"engine": {"deterministic": True}}, Reason.FeatureNotBuilt, "spec.engine.deterministic"),
+        (
+            {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "2047Mi"}}},
+            Reason.SpecInvalid,
+            "spec.resources.requests.memory: 2Gi is more than spec.resources.limits.memory, 2047Mi",
+        ),
+        (
+            {"resources": {"requests": {"example.com/nic": 2}, "limits": {"example.com/nic": 1}}},
+            Reason.SpecInvalid,
+            "spec.resources.requests[example.com/nic]: 2 is more than spec.resources.limits[example.com/nic], 1",
+        ),
         ({"unknown": 1}, Reason.SpecInvalid, "spec.unknown"),
         ({"replicas": -1}, Reason.SpecInvalid, "spec.replicas"),
         ({"graph": {"decode": "Piecewise"}}, Reason.SpecInvalid, "spec.graph.decode: must be one of"),

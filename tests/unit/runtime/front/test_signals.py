@@ -59,6 +59,7 @@ def test_a_second_signal_ends_the_server_at_once(own_front: Start, second: signa
     front.eventually("it drains", lambda: "draining: 1 open requests" in front.log.read_text())
     front.process.send_signal(second)
     assert front.ended() == ExitCode.Drained, front.log.read_text()
+    assert f"a second signal, {second.name}: 1 open requests are cut" in front.log.read_text()
     with pytest.raises(http.client.IncompleteRead):
         stream.response.read()
 
