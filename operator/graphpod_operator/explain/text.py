@@ -214,7 +214,7 @@ def _verdict(explanation: Explanation, paint: Paint) -> Iterator[str]:
         slow = textwrap.wrap(f"slow: {explanation.slow}", WIDTH, subsequent_indent=" " * 6) if explanation.slow else ()
         yield from (paint(Ink.Care, line) for line in slow)
     ink, said = GRAPHS[explanation.graphs]
-    yield paint(ink, f"{'Its plan of graphs' if explanation.obstacles else 'Graphs'}: {said}.")
+    yield paint(ink, f"{'Graphs that it would plan' if explanation.obstacles else 'Graphs'}: {said}.")
 
 
 def _can(explanation: Explanation, paint: Paint) -> str:

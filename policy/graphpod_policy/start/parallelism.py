@@ -123,7 +123,7 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
             features.speculative is not None and features.pipeline > 1,
             "spec.engine.speculative",
             f"speculative decoding by {features.speculative}",
-            "use tensor alone, or remove it",
+            "use spec.parallelism.tensor alone, or remove spec.engine.speculative",
         ),
         (features.sleep, "spec.engine.sleep", "sleep", "remove it"),
         (features.reload, "spec.engine.reload", "new weights in place", "remove it"),

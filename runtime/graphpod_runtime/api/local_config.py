@@ -151,7 +151,7 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
         ),
         parser.add_argument(
             "--max-model-len",
-            type=int,
+            type=number(int, 1, limits.MOST_CONTEXT),
             metavar="TOKENS",
             help="prompt and answer; default: the model's own, as far as the KV cache holds it; "
             f"at most {limits.SMALL_CONTEXT} on a CPU",
@@ -164,7 +164,7 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
         ),
         parser.add_argument(
             "--prefill-budget",
-            type=number(int, 1, 1 << 20),
+            type=number(int, 1, limits.MOST_CONTEXT),
             metavar="TOKENS",
             help="prompt tokens between two decode passes: more answer sooner, fewer stream more evenly; "
             "default: as many as delay a decode by twice its time, measured at the start",

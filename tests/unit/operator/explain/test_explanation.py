@@ -448,7 +448,7 @@ def test_a_container_without_room_for_any_weights_cannot_start(run: Explain) -> 
 def test_a_request_above_its_limit_cannot_start(run: Explain) -> None:
     code, told, _ = run(PLAIN + '  resources: {requests: {cpu: "2"}, limits: {cpu: 1500m}}\n')
     assert code == 4
-    assert " ".join(told.partition("Its plan")[0].split()) == (
+    assert " ".join(told.partition("Graphs that it would plan")[0].split()) == (
         "cannot start: SpecInvalid: spec.resources.requests.cpu: 2 is more than spec.resources.limits.cpu, 1500m; "
         "lower the request, or raise the limit"
     )
@@ -477,7 +477,7 @@ def test_without_lists_it_judges_by_those_of_the_chart(run: Explain) -> None:
 )
 def test_a_service_without_pods_says_what_to_set_and_no_more(run: Explain, spec: str, said: str) -> None:
     code, told, _ = run(f"{PLAIN}  {spec}\n")
-    verdict = " ".join(told.partition("Its plan")[0].split())
+    verdict = " ".join(told.partition("Graphs that it would plan")[0].split())
     assert (code, verdict) == (4, f"cannot start: Suspended: no pod will start: {said}")
 
 

@@ -97,7 +97,8 @@ def test_experts_are_spread_over_the_ranks_of_tensor_in_another_configuration() 
             gpus(2, 4, 2, engine={"speculative": {"method": "Mtp"}}),
             Reason.FeatureNotBuilt,
             "spec.engine.speculative: speculative decoding by Mtp with spec.parallelism.tensor 2 and "
-            "spec.parallelism.pipeline 2 is not built in this version; use tensor alone, or remove it, or set "
+            "spec.parallelism.pipeline 2 is not built in this version; use spec.parallelism.tensor "
+            "alone, or remove spec.engine.speculative, or set "
             "spec.parallelism.tensor: 1 and spec.parallelism.pipeline: 1",
         ),
         (
