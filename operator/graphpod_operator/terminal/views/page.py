@@ -132,7 +132,7 @@ def page(found: Findings, width: int, paint: Paint = plain) -> str:
         ]
     parts = (
         ("Conditions", _conditions(service, said, found.now, width, paint)),
-        ("Graphs", _graphs(found, service, width)),
+        (_graphs_of(service), _graphs(found, service, width)),
         ("Pods", _pods(found, width, paint)),
         ("Last failure", _failure(found.raw, width)),
         ("Events", _events(found, width)),
@@ -174,6 +174,12 @@ def _conditions(service: ServiceState, said: Verdict, now: datetime, width: int,
         if not _is_well(one) and one.message not in printed and one.type != ConditionType.Reconciling:
             printed.add(one.message)
             yield from _wrapped(one.message, width, 4)
+
+
+def _graphs_of(service: ServiceState) -> str:
+    """The title of what the status says of graphs: it is about the spec that was accepted last."""
+    refused = any(one.type == ConditionType.Accepted and one.status == "False" for one in service.conditions)
+    return "Graphs, of the spec accepted last" if refused else "Graphs"
 
 
 def _graphs(found: Findings, service: ServiceState, width: int) -> Iterator[str]:

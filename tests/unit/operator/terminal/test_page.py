@@ -60,6 +60,15 @@ def test_a_ready_service_needs_no_step() -> None:
     assert (judged(found).exit_code, as_dict(found)["nextStep"]) == (0, None)
 
 
+def test_graphs_beside_a_refused_spec_are_those_of_the_last_accepted_one() -> None:
+    def titles(accepted: str) -> list[str]:
+        found = findings(READY, condition("Accepted", accepted, "SpecInvalid"))
+        return [line for line in page(found, 112).splitlines() if line.startswith("Graphs")]
+
+    assert titles("False") == ["Graphs, of the spec accepted last"]
+    assert titles("True") == ["Graphs"]
+
+
 def test_drafts_are_shown_with_their_share_and_what_to_do_where_they_are_wrong() -> None:
     speculative = {"method": "Ngram", "steps": 3}
 
