@@ -171,6 +171,7 @@ def engine_config(folder: Path, prefill: Policy, decode: Policy, **changes: Any)
     graph = GraphConfig(*phases, on_capture_failure=settings.pop("on_capture_failure"), compile=compiled)
     asked = (
         "device",
+        "gpus",
         "kv_cache_dtype",
         "quantization",
         "attention",

@@ -158,7 +158,7 @@ def test_fewer_gpus_than_ranks_are_a_failure_before_any_rank_is_started(
     llama_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, device=Device.Cuda, tensor=3)
+    config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, device=Device.Cuda, gpus=3, pipeline=3)
     with pytest.raises(StartFailure, match="sees 2 GPUs, the engine is to run on 3") as caught:
         runner_of(config, lambda report: None, nobody, unended)
     assert caught.value.code is ExitCode.GpuMissing
@@ -173,7 +173,7 @@ def test_a_first_rank_that_cannot_begin_leaves_neither_processes_nor_a_folder(
     monkeypatch.setattr(leading, "connect", refuse)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     processes = [Process(), Process()]
-    config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, tensor=3)
+    config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, pipeline=3)
     with pytest.raises(StartFailure, match="no GPU"):
         runner_of(config, lambda report: None, lambda meeting, rank: processes[rank - 1], unended)
     assert [process.killed for process in processes] == [True, True]
