@@ -38,7 +38,8 @@ FILLER = "graphpod.filler"
 """That of bytes without a meaning, which may stand between two parts of the answer's body; set once it has begun."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 PROBE_SECONDS, MOST_PROBE_SECONDS = 0.005, 15.0
-"""Between what is written to a client that sends no more: each time is double the last one."""
+"""Between what is written to a client that sends no more: each time is four times the last one. Some clients take
+no more than five interim answers."""
 
 
 def room_for_connections(files: int | None = None) -> int:
@@ -253,7 +254,7 @@ class Connection(HttpToolsProtocol):
             self._waits = None
 
     def _probe_after(self, seconds: float) -> None:
-        self._probes = self.loop.call_later(seconds, self._probe, min(2 * seconds, MOST_PROBE_SECONDS))
+        self._probes = self.loop.call_later(seconds, self._probe, min(4 * seconds, MOST_PROBE_SECONDS))
 
     def _probe(self, next_after: float) -> None:
         """Writes what means nothing to a client that reads on. The second write ends a connection that is closed."""
