@@ -4,8 +4,8 @@
 `graphpod-engine serve` three times, as its user would, and prints the stages of these starts. One more start is
 profiled: of it come the log's times, and for each stage the calls that took its time, by samples of all threads every
 10 ms, which a thread of the front and one of the engine take. They take the interpreter from the start as well, which
-is some seconds longer by that: so how long a start takes is what the others say. `--starts 0` profiles one start, with
-the caches that are there.
+on some hosts is seconds longer by that: so how long a start takes is what the others say. `--starts 0` profiles one
+start, with the caches that are there.
 """
 
 import argparse
