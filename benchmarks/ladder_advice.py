@@ -133,7 +133,7 @@ def serve(runner: Runner, load: tuple[Request, ...]) -> None:
 
 def metrics(runner: Runner) -> bytes:
     """The text of `/metrics` of this engine."""
-    status = Status.of(runner.config.canonical(), "uid")
+    status = Status.of(runner.config, "", "uid")
     status.report = runner.report.as_dict()
     exporter = Exporter(FrontMetrics(runner.config.model.name), status)
     exporter.update(runner.counters.snapshot())

@@ -27,7 +27,7 @@ from benchmarks.random_engine import provenance
 from graphpod_policy import Device
 from graphpod_runtime.distributed.agreement import Together
 from graphpod_runtime.distributed.pair import Pair, pair_of
-from graphpod_runtime.distributed.sum_ways import PUSHED
+from graphpod_runtime.distributed.sum_ways import PUSHED, ROWS
 
 SIZES = tuple(8 << 10 << power for power in range(14))
 """Bytes, 8 KiB to 64 MiB."""
@@ -37,6 +37,11 @@ CHANGES = 5
 SHAPED = (512 << 10, 4 << 20, 16 << 20, 64 << 20)
 """Bytes of the messages that `--shapes` times."""
 PROGRAMS, PIECES, WARPS = (132, 264, 528, 1056), (4096, 8192, 16384, 32768), (4, 8)
+
+WIDTH = 4096
+"""Of the states to which a message is added."""
+ADDED = "added and normalised"
+"""The way that also adds the sum to states, which a launch more has made zeros, and normalises them."""
 
 Sum = Callable[[Tensor], Tensor]
 
@@ -62,7 +67,14 @@ def ways(pair: Pair | None, device: torch.device) -> dict[str, tuple[int, Sum]]:
         assert total is not None
         return total
 
-    own = {"words": (PUSHED, words), "pieces": (SIZES[-1], pair.in_pieces)}
+    weight = torch.ones(WIDTH, dtype=torch.bfloat16, device=device)
+
+    def added(x: Tensor) -> Tensor:
+        states = torch.zeros_like(x).view(-1, WIDTH)
+        pair.add(x.view(-1, WIDTH), states, (weight, 1e-6))
+        return states.view(-1)
+
+    own = {"words": (PUSHED, words), "pieces": (SIZES[-1], pair.in_pieces), ADDED: (ROWS * WIDTH * 2, added)}
     return own | {"torch's two shots": (SIZES[-1], two_shots)} | found
 
 

@@ -21,7 +21,7 @@ def describe(found: Manifest) -> str:
         lines.append(f"  {phase:<8} {words} {count:<9} {state.get('selfCheck', '-')}")
     weaker = {phase for phase in PHASES if graph[phase].get("effective") not in (None, graph[phase]["planned"])}
     for decision in graph.get("decisions", []):
-        if decision["phase"] in weaker:
+        if weaker.intersection(decision["phase"].split(", ")):
             text = f"{decision['phase']}: {decision['because']} ({decision['rule']}); {decision['hint']}"
             lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
     return "\n".join(lines)

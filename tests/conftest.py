@@ -54,6 +54,13 @@ if find_spec("httpcore2"):
     # Each client would read the machine's certificates, 20 to 100 ms of computing; most clients of tests never use TLS.
     httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
 
+if find_spec("httpx2"):
+    import httpx2
+    from httpx2._config import DEFAULT_TIMEOUT_CONFIG
+
+    # Its own five seconds pass on a machine that does much else. Calls have this object as their default.
+    vars(DEFAULT_TIMEOUT_CONFIG).update(httpx2.Timeout(60.0).as_dict())
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test's folder is its level. The quick levels run first; with several workers, what takes longest."""

@@ -127,10 +127,10 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         config = engine_config(write_llama(Path(folder)), Policy.Breakable, Policy.Full, device=Device(options.device))
-        runner = Runner(config, lambda report: None)
-        runner.start()
         for phase in (Phase.Decode, Phase.Prefill):
             for name, sampling in (("greedy", Sampling()), ("sampled", Sampling(0.8, 0.9, seed=1, top_k=20))):
+                runner = Runner(config, lambda report: None)  # a new one, whose seats have had no other sequences
+                runner.start()
                 found = entered(runner, phase, sampling)
                 print(f"{phase}, {name}: {len(found.files)} files, {found.lines} lines")
                 for file in found.files:

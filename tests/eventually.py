@@ -36,7 +36,7 @@ class Eventually:
     logs: list[Path] = field(default_factory=list)
     evidence: list[Callable[[], str]] = field(default_factory=list)
 
-    def __call__(self, check: Callable[[], Any], timeout: float = 30.0, every: float | None = None) -> Any:
+    def __call__(self, check: Callable[[], Any], timeout: float = 60.0, every: float | None = None) -> Any:
         """Calls it `every` so many seconds or, where none are given, ever more seldom."""
         __tracebackhide__ = True
         deadline = (first := time.monotonic()) + timeout

@@ -144,6 +144,14 @@ class Shared:
             self._start(one.number, list(one.unit))
 
 
+def _make_thread_pool() -> None:
+    """That of torch, if it is imported. A fork makes its own at the first need of one, and torch has no lock there: two
+    threads with the same need find none ("Invalid thread pool!"), or wait for each other for ever.
+    """
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(torch.get_num_threads())
+
+
 class Worker:
     """A fork, as the first process sees it. `unit`: what it has not finished, as indices."""
 
@@ -191,6 +199,7 @@ class _Fork:
     def work(self) -> NoReturn:
         """All that is given to it."""
         config, wrong = self._session.config, None
+        _make_thread_pool()
         try:
             os.environ[WORKER] = str(self._number)
             own = config._tmp_path_factory.getbasetemp() / f"worker{self._number}"  # type: ignore[attr-defined]

@@ -30,7 +30,7 @@ MARKS = {Outcome.Passed: "✓", Outcome.Failed: "✗", Outcome.Refused: "·"}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs what the arguments ask for; returns the exit status."""
-    options = _parser().parse_args(arguments)
+    options = _options(arguments)
     if options.page is not None:
         _write_page(options.page or sorted(RESULTS.glob("*.json")))
         return 0
@@ -194,6 +194,15 @@ def _minutes(word: str) -> float:
     return minutes
 
 
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.poison and (ranks := _spread(options)).ranks > 1:
+        # Each cell would fail at its engine's start.
+        parser.error(f"--poison is of one rank, not of {ranks}: only the first one knows which pages are free")
+    return options
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m truth", description=__doc__)
     parser.add_argument("--device", type=Device, choices=list(Device), default=Device.Cpu)
@@ -202,7 +211,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--page", type=Path, nargs="*", metavar="FILE", help=f"only write {PAGE} from results (truth/results)"
     )
-    parser.add_argument("--poison", action="store_true", help="NaN in dead pages and padded rows before every pass")
+    parser.add_argument(
+        "--poison", action="store_true", help="NaN in dead pages and padded rows before every pass; of one rank"
+    )
     parser.add_argument(
         "--tensor-parallel",
         type=_count,

@@ -63,7 +63,8 @@ def with_drawn_faults(matrix: Matrix, *, whole: bool = False, seed: int = SEED) 
     named = {one.name: one for one in matrix.scenarios}
     rows = {(subject.name, variant) for subject in _running(matrix) for variant in _variants(matrix, subject)}
     possible = _possible(matrix)
-    drawn = _drawn(possible, random.Random(seed), whole=whole)
+    pairs = _covered(possible)
+    drawn = _drawn(pairs, random.Random(seed), whole=whole)
     chosen: dict[Key, Scenario] = {
         Key(subject.name, variant, name): one
         for subject, variant, (name, one) in product(matrix.subjects, matrix.variants, named.items())
@@ -74,8 +75,8 @@ def with_drawn_faults(matrix: Matrix, *, whole: bool = False, seed: int = SEED) 
         chosen[Key(*one[:3])] = named[one.served]._replace(
             name=one.kind, fault=fault.fault, degraded_by=fault.degraded_by, fault_of=one.rank, like=one.served
         )
-    meet = {pair for one in drawn for pair in one.covers()}
-    of = {pair for one in possible for pair in one.covers()}
+    meet = frozenset().union(*(pairs[one] for one in drawn))
+    of = frozenset().union(*pairs.values())
     return replace(matrix, chosen=chosen), Coverage(len(drawn), len(possible), len(meet), len(of))
 
 
@@ -106,16 +107,22 @@ def _possible(matrix: Matrix) -> list[Drawn]:
     return [Drawn(*row, *rest) for row, *rest in product(rows, faults, ranks, served)]
 
 
-def _drawn(possible: list[Drawn], draw: random.Random, *, whole: bool) -> list[Drawn]:
+def _covered(possible: list[Drawn]) -> dict[Drawn, frozenset[int]]:
+    """What each covers, as numbers, which are compared far faster than the variants in it."""
+    numbers: dict[tuple[object, ...], int] = {}
+    return {one: frozenset(numbers.setdefault(pair, len(numbers)) for pair in one.covers()) for one in possible}
+
+
+def _drawn(pairs: dict[Drawn, frozenset[int]], draw: random.Random, *, whole: bool) -> list[Drawn]:
     """Of each cell at most one: the one with the most that has not met yet, uncompiled ones first."""
-    order = sorted(draw.sample(possible, len(possible)), key=lambda one: compiled(one.variant))
-    left = {pair for one in order for pair in one.covers()}
+    order = sorted(draw.sample(list(pairs), len(pairs)), key=lambda one: compiled(one.variant))
+    left = set().union(*pairs.values())
     drawn: dict[tuple[object, ...], Drawn] = {}
     for most in range(len(TOGETHER), -1 if whole else 0, -1):
         for one in order:
-            if one[:3] not in drawn and len(left.intersection(one.covers())) >= most:
+            if len(left & pairs[one]) >= most and one[:3] not in drawn:
                 drawn[one[:3]] = one
-                left.difference_update(one.covers())
+                left -= pairs[one]
     return list(drawn.values())
 
 

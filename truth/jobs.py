@@ -1,4 +1,4 @@
-"""A matrix by several processes: each subject in one of its own, some at once.
+"""A matrix by several processes: each of its parts in one of its own, some at once.
 
 They share the folders of compiled code, whose entries appear by renaming; inductor's own folder is made to be shared.
 """
@@ -20,7 +20,7 @@ SPAWN = get_context("spawn")
 
 
 def run(matrix: Matrix, jobs: int, tell: Tell, until: float = math.inf) -> list[Cell]:
-    """All cells in the matrix's order, yielded as they come, of `jobs` subjects at once. Those that a process owes when
+    """All cells in the matrix's order, yielded as they come, of `jobs` parts at once. Those that a process owes when
     it ends are failed. `until`: when processes are ended (`time.monotonic`); cells not run by then are left out.
     """
     results: SimpleQueue[Cell | None] = SimpleQueue()
@@ -33,7 +33,7 @@ def run(matrix: Matrix, jobs: int, tell: Tell, until: float = math.inf) -> list[
         return found
 
     with ThreadPoolExecutor(jobs) as threads:
-        parts = [threads.submit(followed, matrix.of(one)) for one in matrix.subjects if len(matrix.of(one))]
+        parts = [threads.submit(followed, part) for part in matrix.parts()]
         for part in parts:
             part.add_done_callback(lambda _: results.put(None))
         running, done = len(parts), 0

@@ -34,7 +34,11 @@ PIPE_CLOSED = 128 + 13
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command line; the process's exit status."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    if not (sys.argv[1:] if argv is None else argv):
+        parser.print_help(sys.stderr)
+        return INVALID
+    arguments = parser.parse_args(argv)
     try:
         status: int = arguments.run(arguments)
         sys.stdout.flush()

@@ -51,7 +51,7 @@ from graphpod_policy.plan import Decision, PhasePlan, Plan
 from graphpod_policy.resolution.resolve import RESOLVER_REVISION, refine, resolve, shorten, uncompiled, weaken
 from graphpod_policy.rules import POSSIBLE_FALLBACKS, RULES, Batch, Rule, refusing_gate
 from graphpod_policy.start.can_start import attention_there, can_start, settled, start_facts
-from graphpod_policy.start.obstacle import SUSPENDED, Obstacle
+from graphpod_policy.start.obstacle import Obstacle
 
 __version__ = "0.1.0"
 
@@ -67,7 +67,6 @@ __all__ = [
     "RULES",
     "STREAM_CREDENTIALS",
     "STREAM_HOSTS",
-    "SUSPENDED",
     "AllToAll",
     "Architecture",
     "AttentionBackend",

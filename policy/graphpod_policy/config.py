@@ -32,7 +32,7 @@ from graphpod_policy.enums import (
     ToolParser,
 )
 from graphpod_policy.features import Features, GraphRequest
-from graphpod_policy.limits import MOST_CONTEXT, MOST_PAGE, MOST_SIZES
+from graphpod_policy.limits import MOST_CONTEXT, MOST_PAGE, own_ladder
 from graphpod_policy.model.shown import shown
 from graphpod_policy.plan import PhasePlan, Plan
 from graphpod_policy.resolution.resolve import cut_by_budget, resolve
@@ -197,12 +197,12 @@ class EngineConfig:
                 )
         for phase in Phase:
             sizes = self.phase(phase).sizes
-            if len(sizes) > MOST_SIZES:
-                raise ConfigError(f"graph.{phase}.sizes: must have at most {MOST_SIZES} sizes, has {len(sizes)}")
-            if list(sizes) != sorted(set(sizes)) or any(size < 1 for size in sizes):
-                raise ConfigError(f"graph.{phase}.sizes: must ascend without repeats from 1 or more, is {list(sizes)}")
-            if sizes and sizes[-1] > MOST_CONTEXT:
-                raise ConfigError(f"graph.{phase}.sizes: must be at most {MOST_CONTEXT}, has {sizes[-1]}")
+            try:
+                ascends = not sizes or sizes == own_ladder(sizes)
+            except ValueError as error:
+                raise ConfigError(f"graph.{phase}.sizes: {error}") from None
+            if not ascends:
+                raise ConfigError(f"graph.{phase}.sizes: must ascend without repeats, is {list(sizes)}")
 
     @classmethod
     def of(

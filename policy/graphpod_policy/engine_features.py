@@ -56,8 +56,10 @@ FEATURES: tuple[Feature, ...] = (
         "spec.resources.limits[nvidia.com/gpu]",
         False,
         lambda f: (
-            (gpus := f.gpus * f.nodes) > (ranks := f.tensor * f.pipeline)
-            and f"{gpus} GPUs, {ranks} {'rank' if ranks == 1 else 'ranks'}"
+            f.gpus * f.nodes > (ranks := f.tensor * f.pipeline)
+            and ranks % f.nodes == 0  # otherwise the number of nodes is wrong, whatever the GPUs are
+            and f"{f.gpus} GPUs{f' in each of {f.nodes} pods' if f.nodes > 1 else ''}, "
+            f"{ranks} {'rank' if ranks == 1 else 'ranks'}"
         ),
         instead="set spec.parallelism so that tensor times pipeline is their number, or ask for a GPU for each rank",
     ),

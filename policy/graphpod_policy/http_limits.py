@@ -19,6 +19,9 @@ BODY_BYTES = Setting(4 << 20, 64 << 10, 64 << 20)
 HEADER_SECONDS = Setting(30, 1, 3600)
 BODY_SECONDS = Setting(30, 1, 3600)
 READ_SECONDS = Setting(60, 1, 3600)
+BODY_RATE = 4 << 10
+"""Bytes a second of a body that takes longer than its first seconds: less is a client that keeps others out of the
+memory for bodies. A modem sends more. Apache's mod_reqtimeout (RequestReadTimeout) counts alike, with 500."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,8 @@ class HttpLimits:
     header_seconds: float = HEADER_SECONDS.default
     """A connection without a request: from its beginning, or from a request's first byte, to the end of the header."""
     body_seconds: float = BODY_SECONDS.default
-    """A body that stops coming for so long is given up: its bytes count for the others."""
+    """A body that stops coming for so long is given up: its bytes count for the others. Also the first part of
+    `body_time`."""
     read_seconds: float = READ_SECONDS.default
     """A client that reads nothing of its stream for so long, while there is something to read, is given up."""
 
@@ -38,6 +42,10 @@ class HttpLimits:
     def bodies_bytes(self) -> int:
         """Of all bodies that are being read or parsed; who comes beyond that gets 503."""
         return 16 * self.body_bytes
+
+    def body_time(self, count: int) -> float:
+        """Seconds from its beginning in which a body of which `count` bytes have come must go on, or be complete."""
+        return self.body_seconds + count / BODY_RATE
 
     @property
     def discard_bytes(self) -> int:

@@ -5,6 +5,8 @@ Plans are made before the model and its device are known, so they use the most t
 derives its own values, which are never larger.
 """
 
+from collections.abc import Iterable
+
 from graphpod_policy.enums import Device
 from graphpod_policy.facts import NOTHING_KNOWN, Facts
 from graphpod_policy.features import Features
@@ -28,6 +30,16 @@ MOST_PAGE = 256
 """Tokens; the API takes no larger page of the KV cache."""
 MOST_SIZES = 128
 """Sizes; the API takes no longer ladder of a user's own, and no default one is longer."""
+
+
+def own_ladder(sizes: Iterable[int]) -> tuple[int, ...]:
+    """The sizes of a user's own ladder ascending, each once. ValueError beyond the bounds of the API."""
+    found = tuple(sorted(set(sizes)))
+    if not 1 <= len(found) <= MOST_SIZES:
+        raise ValueError(f"must have 1 to {MOST_SIZES} sizes, has {len(found)}")
+    if wrong := [size for size in found if not 1 <= size <= MOST_CONTEXT]:
+        raise ValueError(f"must have sizes from 1 to {MOST_CONTEXT}, has {wrong[0]}")
+    return found
 
 
 def context(features: Features, facts: Facts = NOTHING_KNOWN) -> int:

@@ -40,7 +40,7 @@ def count(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """0.3 s, 286 s, 69 min, 2.3 h."""
+    """0.3 s, 286 s, 69 min, 2.3 h, 168 h."""
     if seconds >= 2 * 3600:
-        return f"{seconds / 3600:.1f} h"
+        return f"{seconds / 3600:.1f}".removesuffix(".0") + " h"
     return f"{seconds / 60:.0f} min" if seconds >= 600 else f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -10,9 +11,10 @@ from pathlib import Path
 from graphpod_policy import ConfigError, ExitCode, ReasoningParser, ServingConfig, ToolParser, __version__
 from graphpod_policy.start.flags import BY_FLAGS, in_flags
 from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options, local_config
-from graphpod_runtime.base.arguments import memory, number, one_of
+from graphpod_runtime.base.arguments import number, one_of
 from graphpod_runtime.base.leader import LEADER
 from graphpod_runtime.base.process.openmp import bound_spinning
+from graphpod_runtime.commands.other_engines_flags import parsed
 from graphpod_runtime.compiled.bytecode import forget_bytecode, keep_bytecode
 
 COMMANDS = {
@@ -21,6 +23,8 @@ COMMANDS = {
     "convert": "turn a GGUF file into a model folder",
     "bench": "measure: what graphs bring on this machine, or a server under load",
 }
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit code after Ctrl-C, as shells have it. A server drains instead."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,11 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=__version__)
     parser.add_argument("command", choices=COMMANDS, metavar="command")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="see: graphpod-engine <command> --help")
+    if not (sys.argv[1:] if arguments is None else arguments):
+        parser.print_help(sys.stderr)
+        return 2
     chosen = parser.parse_args(arguments)
     bound_spinning(os.environ)
     keep_bytecode()
     try:
         code = _run(chosen.command, chosen.arguments)
+    except KeyboardInterrupt:
+        print(f"graphpod-engine {chosen.command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except Exception as error:
         forget_bytecode(error)
         raise
@@ -149,7 +159,7 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     group = parser.add_argument_group("with --model")
     local = (
         group.add_argument("--name", help="model name in requests (default: the folder's)"),
-        *add_local_options(group),
+        *add_local_options(group, files=True),
         group.add_argument(
             "--nodes",
             type=number(int, 1, 64),
@@ -173,15 +183,6 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
             help=f"how answers write reasoning: {', '.join(ReasoningParser)}; default: %(default)s",
         ),
         group.add_argument(
-            "--host-cache-folder",
-            type=Path,
-            metavar="FOLDER",
-            help="files of KV pages under --host-cache, which outlive the server; needs --host-cache-files",
-        ),
-        group.add_argument(
-            "--host-cache-files", type=memory, metavar="SIZE", help="what these files may take, as 200Gi"
-        ),
-        group.add_argument(
             "--sleep",
             action="store_true",
             help="weights and KV cache can leave the device: POST /sleep and /wake of the admin port",
@@ -198,7 +199,7 @@ def _serve_options(arguments: Sequence[str]) -> argparse.Namespace:
             help="POST /reload of the admin port reads new weights of the same shape from the model's folder",
         ),
     )
-    options = parser.parse_args(arguments)
+    options = parsed(parser, arguments)
     if options.config is not None:
         for action in local:
             if getattr(options, action.dest) != action.default:

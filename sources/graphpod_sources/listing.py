@@ -24,8 +24,8 @@ class RemoteFile:
     """A file of a source.
 
     `path` is where it goes below the model's folder, `address` what the source calls it. `size` in bytes is None only
-    where the source does not say. `ranges`: whether a read may begin inside it. `media_type` is a layer's, `title` the
-    name of the one file that a layer is.
+    where the source does not say. `ranges`: whether a read may begin inside it. `title` is the name of the one file
+    that a layer is.
     """
 
     path: str
@@ -36,7 +36,6 @@ class RemoteFile:
     """SHA-1 of a git blob, by which a hub names small files."""
     etag: str | None = None
     ranges: bool = True
-    media_type: str = ""
     title: str = ""
 
     @property

@@ -17,8 +17,8 @@ POD_UID = "X-Graphpod-Pod-Uid"
 """The header that names the pod an order is for."""
 MOST_REVISION = 253
 WHY = {
-    "sleep": "set spec.engine.sleep: true, which is not built for several GPUs",
-    "reload": "set spec.engine.reload: true, which is not built for several GPUs, or restart the pods",
+    "sleep": "set spec.engine.sleep: true",
+    "reload": "set spec.engine.reload: true, or restart it",
 }
 
 

@@ -13,7 +13,7 @@ from graphpod_runtime.compiled.cache import CompileCache, CompiledCode
 from graphpod_runtime.engine.offline import generate
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.graphs.segments.cpu import RecorderSegment
-from graphpod_runtime.models.layer_functions import After, Before, LayerFunctions
+from graphpod_runtime.models.layers.layer_functions import After, Before, LayerFunctions
 from tests.unit.runtime.conftest import random_prompts
 
 FIFTY = tuple(range(2, 101, 2))

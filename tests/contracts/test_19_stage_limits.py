@@ -138,6 +138,6 @@ def test_every_stage_compiled_function_captured_size_and_checked_size_is_progres
     assert sorted(set(stages)) == list(range(stages[-1] + 1))
     done = Counter(report["stages"][-1]["name"] for report in reports if report["stages"])
     assert done["Buffers"] == 1 + 2, "the stage itself, and each half of a layer"
-    assert done["Compile"] == 1 + 3 + 4, "the stage itself, each piece of Piecewise, each size"
+    assert done["Compile"] == 1 + 1 + 3 + 4, "the stage itself, the state after it, each piece of Piecewise, each size"
     assert states["Capturing"] >= 4 + 2 * 4  # prefill; decode measured, and captured to stay
     assert states["SelfChecking"] >= 4 + 4

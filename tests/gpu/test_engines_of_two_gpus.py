@@ -19,15 +19,16 @@ import sys
 from graphpod_runtime import Engine, SamplingOptions
 
 for _ in range(2):
-    with Engine(sys.argv[1], max_batch=4, max_model_len=256, tensor_parallel=2) as engine:
+    with Engine(sys.argv[1], max_batch=4, max_model_len=256, **{sys.argv[2]: 2}) as engine:
         print(engine.generate([5, 6, 7], SamplingOptions(max_tokens=8, temperature=0.0)).token_ids, flush=True)
 """
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_the_next_engine_of_a_process_says_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parallel", ["tensor_parallel", "pipeline_parallel"])
+def test_the_next_engine_of_a_process_says_the_same(tmp_path: Path, parallel: str) -> None:
     write_tokenizer(write_llama(tmp_path, heads=4, kv_heads=2, vocab_size=VOCABULARY), VOCABULARY)
-    words = [sys.executable, "-c", ENGINES, str(tmp_path)]
+    words = [sys.executable, "-c", ENGINES, str(tmp_path), parallel]
     done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()

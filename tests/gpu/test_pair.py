@@ -12,7 +12,7 @@ import torch.multiprocessing as processes
 from graphpod_runtime.distributed.agreement import Together
 from graphpod_runtime.distributed.pair import Pair, pair_of
 from graphpod_runtime.distributed.slots import BYTES, COUNT, slots_of
-from graphpod_runtime.distributed.sum_ways import PUSHED, Way, way_of
+from graphpod_runtime.distributed.sum_ways import PUSHED, ROW_WORDS, ROWS, Way, way_of
 
 pytestmark = pytest.mark.gpu
 SIZES = (2, 6, 512, 514, 4096, 65536, PUSHED // 2, PUSHED // 2 + 8, 1 << 20, (8 << 20) + 8, 30)
@@ -52,6 +52,8 @@ def _rank(rank: int, folder: str) -> None:
                     assert torch.equal(each, wanted), (turn, dtype, count)
     for count in (4096, 5 << 20):
         _replayed(pair, device, rank, count)
+    _added(pair, device, generator)
+    _added_in_a_graph(pair, device, generator)
     distributed.destroy_process_group()
 
 
@@ -75,6 +77,65 @@ def _replayed(pair: Pair, device: torch.device, rank: int, count: int) -> None:
         if turn % 50 == 0:
             assert float(first[-1]) == 2 * (turn % 50) + 1
             assert torch.equal(second, first * 2)
+    torch.cuda.synchronize()
+
+
+def _added(pair: Pair, device: torch.device, generator: torch.Generator) -> None:
+    """Sums that are added to residuals and normalised, of any rows and widths in any order."""
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, device=device)
+
+    for turn in range(30):
+        for dtype, of_weight in ((torch.bfloat16, torch.bfloat16), (torch.float16, torch.float32)):
+            for rows, width in ((1, 4096), (ROWS, 2 * ROW_WORDS), (3, 64), (33, 5120), (64, 2050)):
+                part, weight = drawn(rows, width).to(dtype), torch.ones(width, device=device, dtype=of_weight)
+                part[:, ::3] = -0.0
+                x = torch.full((rows, width), 0.5, device=device, dtype=dtype)
+                assert pair.adds(x)
+                total = part.clone()
+                distributed.all_reduce(total)
+                wanted = x + total
+                if turn % 5 == 4 and distributed.get_rank() == turn % 2:
+                    torch.cuda._sleep(1_000_000)
+                norm = (weight * 2, 1e-6) if turn % 3 else None
+                read = pair.add(part, x, norm)
+                assert torch.equal(x, wanted), (turn, dtype, rows, width)
+                if norm is None:
+                    assert read is x
+                    continue
+                square = wanted.float().square().mean(-1, keepdim=True)
+                near = {"rtol": 1e-2, "atol": 1e-6} if dtype is torch.bfloat16 else {"rtol": 1e-3, "atol": 1e-6}
+                normalised = wanted.float() * torch.rsqrt(square + 1e-6) * 2
+                torch.testing.assert_close(read.float(), normalised, **near)
+    assert not pair.adds(torch.empty(ROWS + 1, 64, device=device, dtype=torch.bfloat16))
+    assert not pair.adds(torch.empty(1, 2 * ROW_WORDS + 2, device=device, dtype=torch.bfloat16))
+    assert not pair.adds(torch.empty(1, 64, device=device))
+
+
+def _added_in_a_graph(pair: Pair, device: torch.device, generator: torch.Generator) -> None:
+    """Layers of a graph, with others of another width and number of rows between its replays."""
+    part = torch.zeros(7, 512, device=device, dtype=torch.bfloat16)
+    x, weight = torch.zeros_like(part), torch.ones(512, device=device, dtype=torch.bfloat16)
+    pair.add(part, x, (weight, 1e-6))
+    torch.cuda.synchronize()
+    distributed.barrier()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        x.zero_()
+        for _ in range(9):
+            read = pair.add(part, x, (weight, 1e-6))
+    for turn in range(500):
+        if turn % 3 == 0:
+            other = torch.zeros(turn % ROWS + 1, 4096, device=device, dtype=torch.bfloat16)
+            pair.add(torch.ones_like(other), other, None)
+            if turn % 50 == 0:
+                assert bool((other == 2).all())
+        part.fill_(turn % 8 + distributed.get_rank())
+        graph.replay()
+        if turn % 50 == 0:
+            assert bool((x == 9 * (2 * (turn % 8) + 1)).all())
+            assert bool(((read - 1).abs() < 0.01).all())
     torch.cuda.synchronize()
 
 

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
 
-from graphpod_policy import Backend, Phase
+from graphpod_policy import Backend, EngineConfig, Phase, config_hash
 from graphpod_runtime.front.health import admin_app
 from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
 from graphpod_runtime.front.status import Status
@@ -82,7 +82,7 @@ class Actor:
         self.load = load
         self.story: Story = tell(config, fault, START_SECONDS)
         self._began = self._last = time.monotonic()
-        self._status = Status.of(config, pod_uid)
+        self._status = Status.of(EngineConfig.parse(config), config_hash(config), pod_uid)
         self._front = FrontMetrics(self._status.config.model.name)
         self._exporter = Exporter(self._front, self._status)
         self._app = admin_app(self._status, Watchdog(self._status.config.resolved()), self._exporter)

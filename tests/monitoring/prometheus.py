@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from monitoring.rules.file import render
-from tests.api.operator.process import free_port
 from tests.eventually import Eventually
+from tests.ports import free_port
 
 SCRAPE_SECONDS = 1
 

@@ -18,9 +18,9 @@ from monitoring.__main__ import ROOT
 from stubs.kubeconfig import Kubeconfig
 from testbed import Cluster
 from testbed.binaries.golang import PROMETHEUS, binary
-from tests.api.operator.process import free_port
 from tests.eventually import Eventually
 from tests.monitoring.prometheus import Prometheus
+from tests.ports import free_port
 
 LABELS = {"release": "stack"}
 """By which our Prometheus selects, as one of kube-prometheus-stack does."""

@@ -13,11 +13,11 @@ from monitoring.boards.asking import Series, Span, answer, marked
 from monitoring.boards.picture import data, draw
 from monitoring.boards.row import Board, Panel
 from testbed.binaries.golang import binary, build
-from tests.api.operator.process import free_port
 from tests.eventually import Eventually
 from tests.monitoring import prometheus
 from tests.monitoring.actor import Actor, Load
 from tests.monitoring.prometheus import SCRAPE_SECONDS, Prometheus, Target
+from tests.ports import free_port
 from tests.unit.operator.objects import planned
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import stubs
 from testbed import Cluster
 
 STAGES = Path(stubs.__file__).with_name("stages.yaml")
-STOP_SECONDS = 10
+STOP_SECONDS = 30
 
 
 @dataclass

@@ -6,7 +6,7 @@ which differences are intended, and why. Any other is an error.
 
 No row can allow a change to pods that run. For every service that ran before, today's operator gets the
 ControllerRevision that the earlier one left. Its Deployment and its ConfigMap must then be the same bytes, unless it
-asks for every new revision (`spec.updates: Auto`).
+asks for every new revision (`spec.updates: Auto`), or Kubernetes would not have taken its pods.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from graphpod_operator.api import quantity
 from tests.specs import fields, values, with_value
 from tests.upgrade_check.differences import compare, table, unintended
 from tests.upgrade_check.intended import BASE, Intended
@@ -67,9 +68,28 @@ def snapshots(tree: Path) -> tuple[Raw, Raw]:
         name: {"spec": before["stored"][name], "body": made["children"]["ControllerRevision"]}
         for name, made in before["children"].items()
         # with Auto a service asks for every new revision
-        if "children" in made and before["stored"][name].get("updates") != "Auto"
+        if "children" in made and before["stored"][name].get("updates") != "Auto" and _may_run(before["stored"][name])
     }
     return before, snapshot(ROOT, {**given, "kept": kept})
+
+
+def _may_run(spec: Raw) -> bool:
+    """Whether Kubernetes takes a pod with these resources: of devices and huge pages it wants whole numbers, and a
+    request that is the limit; a device's name has a domain.
+    """
+    resources = spec.get("resources") or {}
+    limits, requests = (
+        {name: quantity.value(amount) for name, amount in (resources.get(kind) or {}).items() if amount}
+        for kind in ("limits", "requests")
+    )
+    devices = (limits | requests).keys() - {"cpu", "memory", "ephemeral-storage"}
+    return all(
+        ("/" in name or name.startswith("hugepages-"))
+        and name in limits
+        and limits[name] % 1 == 0
+        and requests.get(name, limits[name]) == limits[name]
+        for name in devices
+    )
 
 
 def snapshot(tree: Path, given: Raw) -> Raw:

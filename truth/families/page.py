@@ -76,8 +76,6 @@ def write_table(results: Path = CPU) -> None:
 
 def _row(trial: Mapping[str, Any]) -> dict[str, Any]:
     row = dict(trial["row"])
-    if trial["recurrent"]:
-        row["recurrent"] = True
     if trial["outcome"] == "Equal":
         return row | {"prefill": trial["prefill"], "decode": trial["decode"]}
     refused = trial["refused"] or trial["outcome"]

@@ -12,10 +12,10 @@ import sys
 from typing import Any
 
 from graphpod_operator.api import duration
-from graphpod_operator.api.names import SHORT_NAME
-from graphpod_operator.explain.command import INVALID, KINDS
+from graphpod_operator.explain.command import INVALID
 from graphpod_operator.explain.input_error import InputError
 from graphpod_operator.explain.manifest import DEFAULT_NAMESPACE
+from graphpod_operator.explain.service_argument import HELP, service_name
 
 DEFAULT_SINCE = "1h"
 
@@ -28,7 +28,7 @@ def add(commands: Any) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("live", metavar=f"{SHORT_NAME}/NAME", help="a service in the current cluster")
+    parser.add_argument("live", metavar="NAME", help=HELP)
     parser.add_argument("-n", "--namespace", default=None, help="namespace (default: that of the kubeconfig's context)")
     parser.add_argument("--context", default=None, help="context of the kubeconfig (default: the current one)")
     parser.add_argument("--prometheus", metavar="URL", help="read a Prometheus (default: port-forwards to the pods)")
@@ -49,9 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    kind, _, name = arguments.live.partition("/")
-    if kind not in KINDS or not name:
-        raise InputError(f"{arguments.live}: expected {SHORT_NAME}/NAME of a live service")
+    name = service_name(arguments.live)
     if arguments.since is not None and arguments.prometheus is None:
         raise InputError("--since needs --prometheus URL: the counters of a pod begin with its start")
     try:

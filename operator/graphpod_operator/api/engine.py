@@ -1,4 +1,4 @@
-"""`spec.engine` and `spec.parallelism`: how the engine runs, and how one replica is spread over devices."""
+"""`spec.engine`: how the engine runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from graphpod_operator.api.base import (
 )
 from graphpod_operator.api.speculative import Speculative
 from graphpod_policy import (
-    AllToAll,
     AttentionBackend,
     KvCacheDtype,
     PrefixCache,
@@ -187,7 +186,9 @@ class HttpLimits(ApiModel):
         "30s", description="Time for a request's header; the connection is closed then. Default: 30s."
     )
     body_timeout: Waiting = Field(
-        "30s", description="Time between two pieces of a request's body (408 after it). Default: 30s."
+        "30s",
+        description="Time between two pieces of a request's body (408 after it). The whole body gets this time, and "
+        "1 s more for each 4 KiB that came. Default: 30s.",
     )
     read_timeout: Waiting = Field(
         "60s",
@@ -340,7 +341,7 @@ class Engine(ApiModel):
         None,
         description="Longest start of a container until it is Ready (30m, 4h), in whole minutes; then the kubelet "
         "restarts it. The engine itself ends a start without progress earlier. Default: ten times the estimate, "
-        "at least 1h; status.graph.budgetSeconds has it.",
+        "at least 1h; with several nodes 168h, as the leader waits for its workers. status.graph.budgetSeconds has it.",
     )
     deterministic: Boolean = Field(
         False, description="Same tokens for the same request whatever else runs in the batch. Default: false."
@@ -371,70 +372,3 @@ class Engine(ApiModel):
     lora: Annotated[tuple[LoraAdapter, ...], Field(max_length=32), Keyed("name")] = Field(
         (), description="LoRA adapters served with the model. Default: none."
     )
-
-
-class Parallelism(ApiModel):
-    """How one replica is spread over devices."""
-
-    RULES = (
-        ValidationRule(
-            # the server checks the default {}, too, before it fills in the fields' own defaults
-            "!has(self.allToAll) && !(has(self.expertRebalancing) && self.expertRebalancing) || self.expert > 1",
-            "parallelism.allToAll and expertRebalancing need parallelism.expert above 1",
-            lambda spread: spread.expert > 1 or (spread.all_to_all is None and not spread.expert_rebalancing),
-        ),
-    )
-
-    tensor: Integer = Field(
-        1,
-        ge=1,
-        le=64,
-        description="Devices one layer is split over; nvidia.com/gpu in resources.limits has the same number, or that "
-        "times pipeline, divided by nodes. It must divide the model's heads, MLP columns and vocabulary. Default: 1.",
-    )
-    pipeline: Integer = Field(
-        1,
-        ge=1,
-        le=64,
-        description="Stages the layers are split into; nvidia.com/gpu in resources.limits is tensor times this number, "
-        "divided by nodes. It is at most the model's layers, and need not divide them. Default: 1.",
-    )
-    data: Integer = Field(1, ge=1, le=64, description="Ranks of data-parallel attention. Default: 1.")
-    expert: Integer = Field(
-        1,
-        ge=1,
-        le=256,
-        description="Groups that the experts of each layer are spread over, where a model has any. It divides tensor "
-        "and the number of experts; each group has tensor / expert devices, which share the columns of its experts. "
-        "Default: 1, each device has columns of every expert.",
-    )
-    context: Integer = Field(1, ge=1, le=64, description="Parts one sequence is split into. Default: 1.")
-    nodes: Integer = Field(
-        1,
-        ge=1,
-        le=64,
-        description="Pods that one replica runs on, a group of the kind LeaderWorkerSet. They divide the ranks, tensor "
-        "times pipeline, evenly; resources are for each pod. Default: 1.",
-    )
-    all_to_all: AllToAll | None = Field(
-        None, description="How tokens are exchanged between experts. Default: the engine's choice."
-    )
-    two_batch_overlap: Boolean = Field(
-        False, description="Compute one half of a batch while the other half travels. Default: false."
-    )
-    expert_rebalancing: Boolean = Field(
-        False, description="Move experts between devices as their load changes. Default: false."
-    )
-    symmetric_memory: Boolean = Field(
-        False, description="Collectives over memory that every device addresses alike. Default: false."
-    )
-
-    @property
-    def ranks(self) -> int:
-        """Processes of one replica, each with a device of its own."""
-        return self.tensor * self.pipeline
-
-    @property
-    def ranks_of_pod(self) -> int:
-        """Those of one pod; all pods of a replica have as many."""
-        return max(1, self.ranks // self.nodes)

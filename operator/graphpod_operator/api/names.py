@@ -12,6 +12,8 @@ PLURAL = "inferenceservices"
 SHORT_NAME = "gisvc"
 
 NAME_MAX = 40
+NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+"""Of a service: its name is that of a Service, too."""
 
 
 GPU = "nvidia.com/gpu"

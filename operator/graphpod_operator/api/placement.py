@@ -1,4 +1,6 @@
-"""`spec.resources` and `spec.placement`: what a pod gets, and where it may run."""
+"""`spec.resources`, `spec.parallelism` and `spec.placement`: what a pod gets, over how many devices and pods a replica
+is spread, and where pods may run.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +32,7 @@ from graphpod_operator.api.base import (
     is_bytes,
     one_of,
 )
+from graphpod_policy import AllToAll
 
 _OF_BYTES = ("memory", "ephemeral-storage")
 _BYTES = ValidationRule(
@@ -162,8 +165,80 @@ class Placement(ApiModel):
         None, description="Priority class of the pods. Default: the cluster's."
     )
     runtime_class_name: ObjectName | None = Field(None, description="Runtime class of the pods. Default: the node's.")
+    scheduler_name: ObjectName | None = Field(
+        None,
+        description="Scheduler of the pods, such as volcano. Without one of this name they wait, and nothing says why. "
+        "Default: the cluster's.",
+    )
     do_not_disrupt: Boolean = Field(
         False,
         description="Request that node autoscalers (cluster-autoscaler, Karpenter) do not evict these pods to save "
         "a node. Use it for one replica, which no disruption budget protects. Default: false.",
     )
+
+
+class Parallelism(ApiModel):
+    """How one replica is spread over devices."""
+
+    RULES = (
+        ValidationRule(
+            # the server checks the default {}, too, before it fills in the fields' own defaults
+            "!has(self.allToAll) && !(has(self.expertRebalancing) && self.expertRebalancing) || self.expert > 1",
+            "parallelism.allToAll and expertRebalancing need parallelism.expert above 1",
+            lambda spread: spread.expert > 1 or (spread.all_to_all is None and not spread.expert_rebalancing),
+        ),
+    )
+
+    tensor: Integer = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Devices one layer is split over; nvidia.com/gpu in resources.limits has the same number, or that "
+        "times pipeline, divided by nodes. It must divide the model's heads, MLP columns and vocabulary. Default: 1.",
+    )
+    pipeline: Integer = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Stages the layers are split into; nvidia.com/gpu in resources.limits is tensor times this number, "
+        "divided by nodes. It is at most the model's layers, and need not divide them. Default: 1.",
+    )
+    data: Integer = Field(1, ge=1, le=64, description="Ranks of data-parallel attention. Default: 1.")
+    expert: Integer = Field(
+        1,
+        ge=1,
+        le=256,
+        description="Groups that the experts of each layer are spread over, where a model has any. It divides tensor "
+        "and the number of experts; each group has tensor / expert devices, which share the columns of its experts. "
+        "Default: 1, each device has columns of every expert.",
+    )
+    context: Integer = Field(1, ge=1, le=64, description="Parts one sequence is split into. Default: 1.")
+    nodes: Integer = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Pods that one replica runs on, a group of the kind LeaderWorkerSet. They divide the ranks, tensor "
+        "times pipeline, evenly; resources are for each pod. Default: 1.",
+    )
+    all_to_all: AllToAll | None = Field(
+        None, description="How tokens are exchanged between experts. Default: the engine's choice."
+    )
+    two_batch_overlap: Boolean = Field(
+        False, description="Compute one half of a batch while the other half travels. Default: false."
+    )
+    expert_rebalancing: Boolean = Field(
+        False, description="Move experts between devices as their load changes. Default: false."
+    )
+    symmetric_memory: Boolean = Field(
+        False, description="Collectives over memory that every device addresses alike. Default: false."
+    )
+
+    @property
+    def ranks(self) -> int:
+        """Processes of one replica, each with a device of its own."""
+        return self.tensor * self.pipeline
+
+    @property
+    def ranks_of_pod(self) -> int:
+        """Those of one pod; all pods of a replica have as many."""
+        return max(1, self.ranks // self.nodes)

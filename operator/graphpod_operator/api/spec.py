@@ -11,12 +11,12 @@ from __future__ import annotations
 from pydantic import Field
 
 from graphpod_operator.api.base import ApiModel, Boolean, Integer, ValidationRule
-from graphpod_operator.api.engine import Engine, Parallelism
+from graphpod_operator.api.engine import Engine
 from graphpod_operator.api.graph import Graph
 from graphpod_operator.api.lifecycle import Autoscaling, Monitoring, Rollout, Slo, Updates
 from graphpod_operator.api.model import Model
 from graphpod_operator.api.networking import Networking
-from graphpod_operator.api.placement import Placement, Resources
+from graphpod_operator.api.placement import Parallelism, Placement, Resources
 from graphpod_operator.api.pod import PodTemplate
 from graphpod_policy import Role
 

@@ -78,7 +78,7 @@ class DecisionStatus(StatusModel):
     """One step of a resolver that changed something."""
 
     rule: Word = Field(description="Id of the rule; every rule is in the rules reference.")
-    phase: Word = Field(description="prefill or decode.")
+    phase: Word = Field(description="prefill or decode; `prefill, decode` where the rule says the same of both phases.")
     stage: Stage = Field(description="Spec (operator), Engine (before capture) or Runtime.")
     outcome: Outcome = Field(description="What the decision did.")
     because: Text = Field(description="Why.")
@@ -125,7 +125,7 @@ class GraphStatus(StatusModel):
     decisions: tuple[DecisionStatus, ...] = Field(
         (),
         max_length=MAX_DECISIONS,
-        description="Every rule that changed something, in order.",
+        description="Every rule that changed something, in order; once where it says the same of both phases.",
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     gates: Annotated[tuple[Word, ...], Field(max_length=32)] = Field(
@@ -266,7 +266,9 @@ class Status(StatusModel):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     url: Annotated[str, Field(max_length=512)] | None = Field(
-        None, description="Address of the OpenAI API inside the cluster."
+        None,
+        description="Address of the OpenAI API inside the cluster. Absent while the service has no pods: before its "
+        "weights are downloaded, while it is suspended or scaled to zero, and where no spec was accepted yet.",
     )
     addresses: tuple[Annotated[str, Field(max_length=ADDRESS_MAX)], ...] | None = Field(
         None,

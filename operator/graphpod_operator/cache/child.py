@@ -55,18 +55,22 @@ class DeploymentRollout:
     """Whether progressDeadlineSeconds passed without a pod that got created or Ready."""
     asked: int = 1
     """Pods that it is to have, whoever decided so."""
+    may_surge: bool = True
+    """Whether its controller can make a second replica before the only one goes."""
     complete: bool = False
     """Whether its latest rollout ended well, whatever became of its pods since."""
 
     @classmethod
     def of_groups(cls, raw: Raw) -> DeploymentRollout:
-        """The report in a LeaderWorkerSet's status: a group is ready when all of its pods are. It does not say of which
-        generation it is, why no pod can be created, or how long nothing has come on.
+        """The report in a LeaderWorkerSet's status: a group is ready when all of its pods are. It does not say why no
+        pod can be created, or how long nothing has come on. Versions before 0.9 do not say of which generation it is,
+        and do not begin a rollout of the only group where it may not be away.
         """
         status = raw.get("status") or {}
-        ready = status.get("readyReplicas", 0)
+        ready, generation = status.get("readyReplicas", 0), raw["metadata"].get("generation", 1)
         return cls(
-            observed=True,
+            observed=status.get("observedGeneration", generation) >= generation,
+            may_surge="observedGeneration" in status or not status.get("replicas"),
             replicas=status.get("replicas", 0),
             updated=status.get("updatedReplicas", 0),
             ready=ready,

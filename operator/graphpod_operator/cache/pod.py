@@ -127,7 +127,8 @@ class Pod:
         scheduled, prepared = (conditions.get(kind, {}) for kind in ("PodScheduled", "PodReadyToStartContainers"))
         waiting = state.get("waiting")
         ended, index = state.get("terminated"), _index(metadata)
-        if ended is None or (index is not None and not _before_deletion(ended, metadata)):
+        restarts = engine.get("restartCount", 0)
+        if ended is None or (index is not None and not _before_deletion(ended, metadata, restarts)):
             ended = (engine.get("lastState") or {}).get("terminated")  # a group goes for that, and then it is stopped
         return cls(
             key=_pod_owner(metadata),
@@ -146,7 +147,7 @@ class Pod:
             gates=tuple(gate["name"] for gate in spec.get("schedulingGates") or ()),
             container=engine.get("containerID", ""),
             running="running" in state,
-            restarts=engine.get("restartCount", 0),
+            restarts=restarts,
             waiting=(waiting.get("reason", ""), waiting.get("message", "")) if waiting else None,
             unprepared=prepared.get("lastTransitionTime") if prepared.get("status") == "False" else None,
             ended=_ended(ended, whole=bool(job)) if ended else None,
@@ -190,13 +191,14 @@ def _index(metadata: Raw) -> int | None:
     return int(index) if index.isdecimal() and len(index) <= INDEX_DIGITS else None
 
 
-def _before_deletion(ended: Raw, metadata: Raw) -> bool:
+def _before_deletion(ended: Raw, metadata: Raw, restarts: int) -> bool:
     """Whether a container ended before anybody asked for its pod's deletion: after that it was stopped, or lost those
-    that were.
+    that were. A group goes once a container has run again, so a later run than the first was stopped: the kubelet's
+    last request, which has no grace period, hides when the first one was.
     """
     if (by := metadata.get("deletionTimestamp")) is None:
         return True
-    if (finished := ended.get("finishedAt")) is None:
+    if restarts or (finished := ended.get("finishedAt")) is None:
         return False
     grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
     return datetime.fromisoformat(finished) <= datetime.fromisoformat(by) - grace

@@ -34,8 +34,7 @@ def sentence(reason: Reason, what: str, name: str = "", pod: str = "", namespace
     todo = reason.row.todo
     if reason.row.own_step and "; " in what:
         what, _, todo = what.rpartition("; ")
-    if not pod and (match := _POD.search(what)) is not None:
-        pod = match[1]
+    pod = pod or pod_of(what)
     todo = step(todo, name, pod, what)
     if namespace and len(todo) + len(namespace) + len(after) > MESSAGE_MAX - LEAST_WHAT:
         todo = todo.replace(" -n NAMESPACE", "")
@@ -62,6 +61,12 @@ def step(todo: str, name: str, pod: str, what: str, namespace: str = "") -> str:
         todo = todo.replace("JOB", job[1])
     todo = _NAME.sub(name, todo) if name else todo
     return todo.replace("NAMESPACE", namespace) if namespace else todo
+
+
+def pod_of(message: str) -> str:
+    """The pod that a condition's `message` is about; empty where it names none."""
+    match = _POD.search(message)
+    return "" if match is None else match[1]
 
 
 def own_step(reason: Reason, message: str) -> str:

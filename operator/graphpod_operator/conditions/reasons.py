@@ -47,8 +47,10 @@ class Reason(Enum):
     CacheClaimImmutable = auto()
     KedaMissing = auto()
     LeaderWorkerSetMissing = auto()
+    LeaderWorkerSetOutdated = auto()
     PrometheusUnknown = auto()
     ApplyRefused = auto()
+    KueueRefused = auto()
     ObjectQuotaExceeded = auto()
     PreviousDeleting = auto()
     # every condition below Accepted
@@ -102,6 +104,7 @@ class Reason(Enum):
     WakeRefused = auto()
     PreviousDraining = auto()
     Unschedulable = auto()
+    GroupUnschedulable = auto()
     QueuedByKueue = auto()
     SchedulingGated = auto()
     PodsRefused = auto()

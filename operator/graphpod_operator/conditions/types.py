@@ -63,10 +63,3 @@ ROOTS = (
 """The conditions Ready is made of."""
 UPDATES = (ConditionType.PolicyUpdateAvailable, ConditionType.EngineUpdateAvailable)
 """What a newer operator offers a service."""
-WHILE_ASKED = (
-    ConditionType.MonitorReady,
-    ConditionType.ScalingReady,
-    ConditionType.RouteReady,
-    ConditionType.Asleep,
-)
-"""Conditions about what a spec or an annotation requests: present only while it does."""

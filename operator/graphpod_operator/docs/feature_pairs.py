@@ -26,6 +26,7 @@ from graphpod_policy import (
     resolve,
 )
 from graphpod_policy.rules import Case, exclusions
+from graphpod_policy.rules.policies import NOT_BUILT
 
 PLAIN = Features(device=Device.Cuda, gpus=8, max_batch=32)
 """A service on GPUs with no feature at all."""
@@ -130,7 +131,7 @@ def together(one: Crossed, other: Crossed) -> Pair | None:
     return Pair(
         one,
         other,
-        replace(_cell(plan, Phase.Prefill), piecewise=_unique(rule.id for rule in against if rule.id != "NotBuilt")),
+        replace(_cell(plan, Phase.Prefill), piecewise=_unique(rule.id for rule in against if rule.id != NOT_BUILT)),
         _cell(plan, Phase.Decode),
     )
 
@@ -145,7 +146,7 @@ def pairs() -> Iterator[Pair]:
 
 def _cell(plan: Plan, phase: Phase) -> Cell:
     reasons = sorted(
-        (decision for decision in plan.decisions if decision.phase is phase and decision.rule != "NotBuilt"),
+        (decision for decision in plan.decisions if decision.phase is phase and decision.rule != NOT_BUILT),
         key=lambda decision: decision.outcome is Outcome.Adjusted,
     )
     return Cell(plan.phases[phase].planned, _unique(decision.rule for decision in reasons))

@@ -48,7 +48,8 @@ METADATA = (
     ),
     (
         f"label `{QUEUE_LABEL}`",
-        "Queue of Kueue; copied to the Deployment and its pods, and a change replaces the pods. Default: absent.",
+        "Queue of Kueue; copied to the Deployment or LeaderWorkerSet and to its pods, which a change replaces. Kueue "
+        "itself refuses a change while pods are ready. Default: absent.",
     ),
 )
 """What the operator reads besides the spec."""

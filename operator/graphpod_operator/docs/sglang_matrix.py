@@ -12,6 +12,7 @@ from enum import StrEnum
 from graphpod_operator.docs.feature_pairs import CROSSED, Crossed
 from graphpod_policy import ModelFacts, Phase, Policy, Quantization, Severity
 from graphpod_policy.rules import Case, exclusions
+from graphpod_policy.rules.policies import NOT_BUILT
 
 
 class Graphs(StrEnum):
@@ -117,7 +118,7 @@ def ours(row: PeerRow) -> tuple[Graphs, Graphs, Graphs]:
 
 def _judged(row: PeerRow, phase: Phase, policy: Policy) -> Graphs:
     rules = exclusions(Case(row.crossed.features, row.crossed.facts, phase, policy))
-    rules = [rule for rule in rules if rule.id != "NotBuilt"]
+    rules = [rule for rule in rules if rule.id != NOT_BUILT]
     if not rules:
         return Graphs.On
     return Graphs.Partly if all(rule.severity is Severity.Unproven for rule in rules) else Graphs.Off

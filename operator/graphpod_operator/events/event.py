@@ -53,10 +53,14 @@ def transitions(before: Mapping[str, Any], after: Status) -> tuple[Event, ...]:
 
 
 def _planned(before: str | None, after: Status) -> Iterator[Event]:
-    """That the spec has another plan than the revision `before`. A spec that is refused has none: what runs stays."""
+    """That the spec has another plan than the revision `before`. A spec that is refused has none: what runs stays. A
+    weaker form of a plan is no other plan of the spec: the warning StartsDied reports it.
+    """
     reasons = {condition.type: condition.reason for condition in after.conditions}
     accepted = Reason[reasons[ConditionType.Accepted]]
     if after.graph is None or after.revision in (None, before) or accepted.row.status is not ConditionStatus.true:
+        return
+    if reasons[ConditionType.Degraded] == Reason.StartsDied.name:
         return
     plan = f"prefill {after.graph.prefill.planned}, decode {after.graph.decode.planned}"
     what = f"revision {after.revision} is planned: {plan}"

@@ -12,12 +12,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from graphpod_operator.api.spec import Spec
-from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.explain.explanation import Explanation, explain
 from graphpod_operator.explain.manifest import Manifest
 from graphpod_operator.install.allow_lists import AllowLists
 from graphpod_operator.kube import bounds
 from graphpod_operator.schema.validation_errors import field_path, mistakes
+from graphpod_policy.start.obstacle import SUSPENDED
 
 WARNING_MAX = 250
 """Characters of one warning; the API server cuts longer ones at 256 once they are many."""
@@ -63,7 +63,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     """
     refused = explanation.plan.refused
     for one in explanation.obstacles:
-        wanted = one.reason == Reason.Suspended.name
+        wanted = one.reason == SUSPENDED
         yield _cut(f"{one.reason}: {one}" if wanted else f"{WILL_NOT_RUN}{one}")
     phases: dict[str, list[str]] = {}
     for decision in explanation.plan.decisions:

@@ -18,12 +18,13 @@ from typing import Any
 import yaml
 
 from graphpod_operator.api import quantity
-from graphpod_operator.api.names import GROUP, KIND, PLURAL, SHORT_NAME
+from graphpod_operator.api.names import SHORT_NAME
 from graphpod_operator.cache.child import Child
 from graphpod_operator.conditions.message import shortened
 from graphpod_operator.explain import document, live, manifest
 from graphpod_operator.explain.explanation import Explanation, as_dict, explain
 from graphpod_operator.explain.input_error import InputError
+from graphpod_operator.explain.service_argument import HELP, service_name
 from graphpod_operator.explain.text import Paint, coloured, plain, summary, text
 from graphpod_operator.install.allow_lists import DEFAULT, AllowLists, AllowListsInvalid
 from graphpod_operator.install.engine_images import Images
@@ -38,8 +39,6 @@ MOST_SAID = 2000
 """Characters of a message: the names in a file may have any length."""
 MOST_COMPLAINTS = 40
 """Lines about one file. After so many fixes the file is checked again anyway."""
-KINDS = (SHORT_NAME, *(name + group for name in (PLURAL, KIND.lower()) for group in (f".{GROUP}", "")))
-"""How the kind of a live service may be written: as kubectl takes it, and prints it with -o name."""
 
 PARTS = ("gpu", "count", "memory")
 COUNT_DIGITS, SHOWN = 6, 80
@@ -55,7 +54,7 @@ def add(commands: Any, images: Images) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("live", nargs="?", metavar=f"{SHORT_NAME}/NAME", help="a service in the current cluster")
+    parser.add_argument("live", nargs="?", metavar="NAME", help=HELP)
     parser.add_argument("-f", "--file", help="a file with InferenceServices; - is standard input")
     parser.add_argument(
         "-n",
@@ -120,18 +119,21 @@ def _complain(complaints: tuple[manifest.Complaint, ...]) -> None:
 
 def _manifests(arguments: argparse.Namespace) -> tuple[list[manifest.Manifest], Revisions]:
     """What to explain, and the ControllerRevisions of a live service."""
-    if (arguments.live is None) == (arguments.file is None):
-        raise InputError(f"no service given: use -f FILE, or {SHORT_NAME}/NAME for a live service")
-    if arguments.live is None:
+    if arguments.file is not None:
+        if arguments.live is not None:
+            raise InputError("-f FILE and NAME are both given: use -f for a file, or NAME for a live service")
         return _read(arguments.file), ()
-    kind, _, name = arguments.live.partition("/")
-    if kind not in KINDS or not name:
-        raise InputError(f"{arguments.live}: expected {SHORT_NAME}/NAME of a live service; for a file use -f FILE")
+    if arguments.live is None:
+        raise InputError("no service given: use -f FILE, or NAME for a live service")
+    try:
+        name = service_name(arguments.live)
+    except InputError as mistake:
+        raise InputError(f"{mistake}; for a file use -f FILE") from mistake
     from graphpod_operator.explain import live_object
 
     namespace = arguments.namespace or live_object.namespace() or manifest.DEFAULT_NAMESPACE
     raw, revisions = live_object.fetch(namespace, name)
-    return manifest.read(arguments.live, json.dumps(raw).encode()), revisions
+    return manifest.read(f"{SHORT_NAME}/{name}", json.dumps(raw).encode()), revisions
 
 
 def _read(path: str) -> list[manifest.Manifest]:
@@ -160,6 +162,10 @@ def _explained(entry: manifest.Manifest, arguments: argparse.Namespace) -> Expla
     if node is not None and not wants_gpu(entry.spec):
         notes.append("the service requests no GPU: the node's GPUs are not used")
         node = None
+    elif node is not None and asked.gpus > 1 and "count=" not in arguments.node:
+        notes.append(
+            f"--node {arguments.node} is 1 GPU; for {asked.gpus} use --node {arguments.node},count={asked.gpus}"
+        )
     return explain(entry, model, node, notes=tuple(notes), allowed=arguments.allowed)
 
 
@@ -188,7 +194,11 @@ def _model(path: Path, head: SpeculativeMethod | None = None) -> ModelFacts:
     """The model, or the draft `head` of this form, that a config.json describes."""
     try:
         config = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except IsADirectoryError as error:
+        raise InputError(f"{path}: a folder; give {path / 'config.json'}") from error
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
         raise InputError(f"{path}: {error}") from error
     except RecursionError as error:
         raise InputError(f"{path}: nested too deeply for a model's config.json") from error

@@ -11,10 +11,12 @@ from graphpod_operator.explain.explanation import Explanation, as_dict
 from graphpod_operator.explain.text import ROWS, gaps_text, ladder_text, obstacle_lines
 from graphpod_operator.install.engine_images import Images
 from graphpod_operator.install.installation import Installation
+from graphpod_operator.kube.resources import WORKLOADS
 from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
+from graphpod_operator.render.workload.rolling import most_unavailable, surges
 from graphpod_policy import Obstacle, Outcome, Phase
 from graphpod_policy.units import as_quantity, duration, size
 
@@ -22,6 +24,7 @@ SILENT = ("name", "namespace", "notes")
 """Parts of an explanation that are no part of what runs."""
 VERDICT = "obstacles"
 """The part that the first lines say."""
+NOT_PLANNED = "Nothing below changes. It is how the plan would differ if the new spec were accepted."
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class Change:
     pods: str
     replaced: bool
     obstacles: tuple[Obstacle, ...] = ()
+    refused: bool = False
+    """Whether the operator refuses the new spec: the differences are of a plan that it does not make."""
 
 
 def change(before: Explanation, after: Explanation, images: Images) -> Change:
@@ -51,7 +56,8 @@ def change(before: Explanation, after: Explanation, images: Images) -> Change:
     pods, replaced = _pods(old, new)
     found = differences("", as_dict(before), as_dict(after))
     kept = tuple(row for row in found if row.path.partition(".")[0] not in SILENT)
-    return Change(kept, pods, replaced, after.obstacles if isinstance(new, Desired) else ())
+    refused = isinstance(new, Refused)
+    return Change(kept, pods, replaced, () if refused else after.obstacles, refused)
 
 
 def as_plain(found: Change) -> dict[str, Any]:
@@ -64,7 +70,8 @@ def change_text(found: Change) -> str:
     """The change as text, ending with a newline: first whether the new pods can start, and what becomes of the old."""
     rows = [row for row in found.differences if row.path != VERDICT]
     plan = lines(rows) if rows else ["The plan stays as it is."]
-    return "\n".join([*obstacle_lines(found.obstacles), found.pods, "", *plan]) + "\n"
+    none = [NOT_PLANNED, ""] if found.refused and rows else []
+    return "\n".join([*obstacle_lines(found.obstacles), found.pods, "", *none, *plan]) + "\n"
 
 
 def lines(rows: Iterable[Difference]) -> Iterator[str]:
@@ -145,12 +152,25 @@ def _pods(old: Desired | Refused, new: Desired | Refused) -> tuple[str, bool]:
     if isinstance(old, Refused):
         return f"The operator refuses the old spec ({old.reason.name}) and rolls out the new one.", True
     if _template(old) != _template(new):
-        return "Every pod is replaced, one after the other: the pod template changes.", True
+        return _replacement(old, new), True
     if old.replicas != new.replicas:
         return f"No pod is replaced; replicas go from {_replicas(old)} to {_replicas(new)}.", False
     if [child.body for child in old.children] != [child.body for child in new.children]:
         return "No pod is replaced; other fields of the service's objects change.", False
     return "Nothing changes in the cluster.", False
+
+
+def _replacement(old: Desired, new: Desired) -> str:
+    """How pods of another template take the place of the old ones, and whether the service answers meanwhile."""
+    before, after = (next(child for child in one.children if child.resource in WORKLOADS) for one in (old, new))
+    if before.resource is after.resource:
+        how = "Every pod is replaced, one after the other: the pod template changes."
+        away = most_unavailable(after.body) >= new.fewest
+    else:
+        how = f"Every pod is replaced: a {after.resource.name} makes the pods instead of the {before.resource.name}."
+        away = not surges(after.body)
+    gap = " The service does not answer until a new pod is Ready." if away and old.fewest and new.fewest else ""
+    return how + gap
 
 
 def _desired(explanation: Explanation, images: Images) -> Desired | Refused:

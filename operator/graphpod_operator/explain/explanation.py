@@ -16,28 +16,24 @@ from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.explain.limits import Limits
 from graphpod_operator.explain.manifest import Manifest
+from graphpod_operator.explain.notes import Unchecked, assumptions, notes_of, unchecked
 from graphpod_operator.explain.rank_memory import RankMemory
 from graphpod_operator.explain.sleep_bytes import SleepBytes
 from graphpod_operator.install.allow_lists import AllowLists
 from graphpod_operator.install.installation import Installation
 from graphpod_operator.intent import resolver_input
-from graphpod_operator.intent.asked_downloads import downloads
 from graphpod_operator.intent.engine_config import EngineFile, engine_config
 from graphpod_operator.intent.over_limits import over_limits
 from graphpod_operator.intent.resolver_input import container_bytes
 from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
-from graphpod_operator.render.pod.container import start_ceiling
+from graphpod_operator.render.pod.container import WAITING_CEILING, start_ceiling
 from graphpod_policy import (
     CompileMode,
     Decision,
-    Device,
-    EngineConfig,
     ExitCode,
-    Facts,
     ModelFacts,
-    ModelPath,
     NodeFacts,
     Obstacle,
     Outcome,
@@ -45,7 +41,6 @@ from graphpod_policy import (
     PhasePlan,
     Plan,
     Policy,
-    SpeculativeMethod,
     attention_there,
     can_start,
     refine,
@@ -54,19 +49,16 @@ from graphpod_policy import (
     start_facts,
 )
 from graphpod_policy.attention import Choice
-from graphpod_policy.model.families import transformers_version
+from graphpod_policy.engine_features import BUILT_POLICIES
 from graphpod_policy.node import processes_bytes
 from graphpod_policy.rules import GATES, is_about_built
 from graphpod_policy.rules.gates import PADDING_GATE, Gap, gaps
-from graphpod_policy.start.footprint import page_bytes, read_bytes, stream_bytes, weights_bytes
-from graphpod_policy.units import duration, size
+from graphpod_policy.units import duration
 
 ALL = AllowLists()
 """No list restricts anything."""
 SLOW_SECONDS = 1800
 """An estimate of a start above this is a warning."""
-LONGEST_SECONDS = 168 * 3600
-"""What spec.engine.startTimeout may be."""
 
 
 class Verdict(StrEnum):
@@ -84,15 +76,6 @@ class Verdict(StrEnum):
         return {Verdict.AsAsked: 0, Verdict.Degraded: 3}.get(self, 4)
 
 
-class Unchecked(StrEnum):
-    """What a verdict does not rest on, because it was not given."""
-
-    Model = "model"
-    """Architecture, context length, and memory for the weights."""
-    Node = "GPU"
-    """Attention kernels and memory. Of a service on a CPU, the spec's limits are the node."""
-
-
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """All there is to say of one service. `there` is the plan as the engine would refine it with the given facts."""
@@ -102,6 +85,8 @@ class Explanation:
     there: Plan | None
     obstacles: tuple[Obstacle, ...]
     """All that stands against a start; the first is what the operator or the engine would end by."""
+    accepted: bool
+    """Whether the operator plans it: it accepts a service that has no pods, or whose engine cannot start."""
     dtype: str | None
     """Of weights and activations, where the engine's place is known or does not matter."""
     attention: Choice | None
@@ -121,6 +106,16 @@ class Explanation:
         return self.there or self.plan
 
     @property
+    def refused(self) -> tuple[Phase, ...]:
+        """The phases whose own policy is refused: nothing is planned for them."""
+        by_rule = {one.phase for one in self.final.decisions if one.outcome is Outcome.Refused}
+        return tuple(
+            phase
+            for phase, row in self.plan.phases.items()
+            if phase in by_rule or row.planned not in BUILT_POLICIES[phase]
+        )
+
+    @property
     def start_limit(self) -> int:
         """Seconds after which the kubelet ends a start."""
         return start_ceiling(self.manifest.spec, self.plan)
@@ -135,7 +130,7 @@ class Explanation:
         most, steps = f"Ready may take up to {duration(seconds)}", []
         if seconds > limit:
             most = f"{most}, and the kubelet ends a start after {duration(limit)}"
-            if seconds <= LONGEST_SECONDS:
+            if seconds <= WAITING_CEILING:
                 steps.append(f"set spec.engine.startTimeout to {math.ceil(seconds / 60)}m")
         captured = [phase for phase in Phase if self.final.phases[phase].planned is not Policy.Disabled]
         if 2 * graphs < seconds or not captured:
@@ -144,6 +139,8 @@ class Explanation:
             phase = captured[0]
             fewer = f"list fewer and smaller sizes in spec.graph.sizes.{phase}"
             steps.append(f"{fewer}, or set spec.graph.{phase} to Disabled")
+            if not resolver_input.wants_gpu(self.manifest.spec):
+                steps.append("request a GPU in spec.resources.limits[nvidia.com/gpu]: this service runs on a CPU")
         return f"{most}: {', or '.join(steps)}" if steps else most
 
     @property
@@ -185,7 +182,7 @@ def explain(
     refused = [
         Obstacle(reason.name, what, step, None)
         for reason, what, step in (
-            (Reason.SpecInvalid, above, "lower the request, or raise the limit"),
+            (Reason.SpecInvalid, *(above or (None, ""))),
             (Reason.NotAllowed, broken, Reason.NotAllowed.row.todo),
             (Reason.SpecTooLarge, large, Reason.SpecTooLarge.row.todo),
         )
@@ -193,6 +190,7 @@ def explain(
     ]
     lacking = [Obstacle.of(ExitCode.FeatureNotBuilt, row.message) for row in resolver_input.missing(spec)]
     found = can_start(config, plan, model, place, _no_pods(spec))
+    by_operator = can_start(config, plan, node=NodeFacts(container_bytes=container_bytes(spec)))
     said = {one.what for one in lacking}
     there, unusual = settled(config, model, place)
     known = config.dtype is not None or place.capability is not None
@@ -203,105 +201,15 @@ def explain(
         plan=plan,
         there=refined,
         obstacles=(*refused, *lacking, *(one for one in found if one.what not in said)),
+        accepted=not (refused or lacking or by_operator),
         dtype=there.dtype if known else None,
         attention=attention_there(there, model, place) if model is not None and place.capability is not None else None,
         limits=limits,
         memory=RankMemory.of(there, refined or plan, model, limits.kv_tokens),
         sleep=SleepBytes.of(there, model, limits.kv_tokens),
         config_hash=EngineFile.of(config).hash,
-        notes=(
-            *notes,
-            *_downloads(manifest),
-            *_streams(spec, there, model),
-            *((unusual,) if unusual else ()),
-            *_path(model),
-            *_draft(config, model),
-            *_ranks(config),
-            *_groups(config),
-            *_assumptions(plan, facts),
-        ),
-        unchecked=_unchecked(plan, facts),
-    )
-
-
-def _downloads(manifest: Manifest) -> tuple[str, ...]:
-    """Where weights that are not on a claim yet go to."""
-    found = downloads(manifest.name, manifest.spec.model_dump(mode="json", by_alias=True, exclude_none=True))
-    return tuple(
-        f"weights: Job {one.job} downloads {one.uri.text} to folder {one.folder} of claim {one.claim}, once for all "
-        "services that name the same; pods are created when it is complete (docs/how-to/download.md)"
-        for one in found
-    )
-
-
-def _streams(spec: Spec, config: EngineConfig, model: ModelFacts | None) -> tuple[str, ...]:
-    """What it costs that weights are on no disk."""
-    if not spec.model.stream:
-        return ()
-    most = spec.replicas if spec.autoscaling is None else spec.autoscaling.max
-    each = "all its weights (with --model-config: how many bytes)"
-    if model is not None and model.not_built is None:
-        bytes_each = read_bytes(config, model)
-        each = f"about {size(bytes_each)}" + (f" ({size(most * bytes_each)} for {most} pods)" if most > 1 else "")
-    ranks = config.features.ranks_of_node
-    staged = size(ranks * stream_bytes(config, model)) + " of the pod's memory"
-    staged += f", for {ranks} ranks" if ranks > 1 else ""
-    return (
-        f"weights: each pod reads {each} of {spec.model.uri} at each start, straight into the device. Every replica, "
-        "restart and rollout reads them again; with spec.model.cache they are downloaded once (docs/how-to/stream.md). "
-        f"Meanwhile buffers take up to {staged}",
-    )
-
-
-def _path(model: ModelFacts | None) -> tuple[str, ...]:
-    """Whose modules compute the model, where they are not the engine's own."""
-    if model is None or model.path is ModelPath.Native or model.not_built is not None:
-        return ()
-    version = transformers_version()
-    return (
-        f"model path: {model.path}. {model.architecture} of transformers {version} computes the model, on graphpod's "
-        "weights, attention, KV cache and graphs (docs/how-to/any-model.md)",
-    )
-
-
-def _draft(config: EngineConfig, model: ModelFacts | None) -> tuple[str, ...]:
-    """What the draft model takes, where its shape is known; that it is not where there is one."""
-    own_layers = config.features.speculative is SpeculativeMethod.Mtp
-    if config.features.speculative_draft is None and not own_layers:
-        return ()
-    if model is None or model.draft is None:
-        if own_layers:
-            return ("memory of the model's own layers that draft is not counted. With --model-config it is",)
-        return ("memory of the draft model is not counted. With --model-config and --draft-config it is",)
-    settled_config, _ = settled(config, model, NodeFacts())
-    if settled_config.dtype is None:
-        return ()
-    weights = size(weights_bytes(settled_config, model.draft))
-    share = page_bytes(settled_config, model.draft) / page_bytes(settled_config, model)
-    what = "model" if model.draft.head is None else "head"
-    return (f"the draft {what} takes {weights} for its weights, and {share:.0%} of the KV cache",)
-
-
-def _ranks(config: EngineConfig) -> tuple[str, ...]:
-    """That ranks on a CPU are there to try them."""
-    if config.features.ranks == 1 or config.features.device is Device.Cuda:
-        return ()
-    each = "each of " if config.features.nodes > 1 else ""
-    return (
-        f"spec.parallelism: {config.features.ranks} ranks without nvidia.com/gpu in spec.resources.limits: they are "
-        f"processes of {each}{config.features.nodes} container{'s' if each else ''}, which share its processors and "
-        "memory. It makes nothing faster",
-    )
-
-
-def _groups(config: EngineConfig) -> tuple[str, ...]:
-    """What several nodes need of the cluster, which nothing here has asked."""
-    if (nodes := config.features.nodes) == 1:
-        return ()
-    return (
-        f"spec.parallelism.nodes: {nodes} pods are one replica, each with {config.features.ranks_of_node} of the "
-        f"{config.features.ranks} ranks; spec.resources are for each pod. The cluster needs the kind LeaderWorkerSet "
-        "(docs/how-to/several-nodes.md)",
+        notes=(*notes, *notes_of(manifest, config, model, there, unusual), *assumptions(plan, facts)),
+        unchecked=unchecked(plan, facts),
     )
 
 
@@ -313,9 +221,13 @@ def _too_large(manifest: Manifest) -> str | None:
 
 
 def phase_dict(phase: Phase, explanation: Explanation) -> dict[str, Any]:
-    """One phase as plain values."""
+    """One phase as plain values. Without a plan where its policy is refused."""
     planned, final = explanation.plan.phases[phase], explanation.final
     row: PhasePlan = final.phases[phase]
+    if phase in explanation.refused:
+        expected = {"expected": None} if explanation.there is not None else {}
+        numbers = {"sizes": [], "gaps": [], "bytes": 0, "seconds": 0.0, "checkSeconds": 0.0, "duties": []}
+        return {"requested": planned.requested.value, "planned": None, **expected, **numbers}
     return {
         "requested": planned.requested.value,
         "planned": planned.planned.value,
@@ -402,22 +314,3 @@ def _free_bytes(spec: Spec) -> int | None:
         return None
     ranks = spec.parallelism.ranks_of_pod
     return max(0, limit - processes_bytes(ranks)) // ranks
-
-
-def _unchecked(plan: Plan, facts: Facts) -> tuple[Unchecked, ...]:
-    gpu = plan.features.device is Device.Cuda and facts.gpu_memory_bytes is None
-    return (*((Unchecked.Model,) if facts.model is None else ()), *((Unchecked.Node,) if gpu else ()))
-
-
-def _assumptions(plan: Plan, facts: Facts) -> tuple[str, ...]:
-    """What the numbers rest on."""
-    weights = "8 billion" if plan.features.device is Device.Cuda else "135 million"
-    said = {
-        Unchecked.Model: f"bytes and seconds are those of a model of {weights} weights. With --model-config FILE they "
-        "are those of your model, its architecture, context length and memory are checked, and the tokens of the KV "
-        "cache are estimated",
-        Unchecked.Node: "default ladders are those of the largest GPUs. With "
-        f"--node gpu=H200,count={max(1, plan.features.gpus)} they are those of your GPU, and its attention kernels "
-        "and memory are checked",
-    }
-    return tuple(said[one] for one in _unchecked(plan, facts))

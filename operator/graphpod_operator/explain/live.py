@@ -40,12 +40,14 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class LivePhase:
-    """One phase of a live service; `adopted` is what the rules of this program plan for its spec."""
+    """One phase of a live service; `adopted` is what the rules of this program plan for its spec, None where they
+    refuse it.
+    """
 
     phase: Phase
     planned: str | None
     effective: str | None
-    adopted: str
+    adopted: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +101,14 @@ def live(explanation: Explanation, revisions: Iterable[Child] = ()) -> Live | No
                 phase,
                 _text(graph, phase.value, "planned"),
                 _text(graph, phase.value, "effective"),
-                explanation.plan.phases[phase].planned.value,
+                explanation.plan.phases[phase].planned.value if explanation.accepted else None,
             )
             for phase in Phase
         ),
         captured=_text(graph, "captured"),
         revision=_text(graph, "resolverRevision"),
         config_hash=config_hash,
-        adopts=config_hash is not None and config_hash != explanation.config_hash,
+        adopts=explanation.accepted and config_hash is not None and config_hash != explanation.config_hash,
         offers=tuple(_offers(raw)),
         pinned=pinned,
         serves=_map(raw, "status", "engine"),
@@ -225,6 +227,8 @@ def _pinned_text(pinned: Pinned) -> str:
 
 def _adopting(found: Live, explanation: Explanation) -> str:
     mine = explanation.plan.resolver_revision
+    if not explanation.accepted:
+        return f"  The rules {mine} refuse the spec: there is nothing to adopt."
     if not found.adopts:
         same = "the same rules" if mine == found.revision else f"the rules {mine}"
         return f"  Adopting {same} changes nothing in the engine's configuration."

@@ -6,11 +6,14 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 
-from graphpod_operator.explain.explanation import Explanation, Unchecked, Verdict, ladder_gaps
+from graphpod_operator.explain.explanation import Explanation, Verdict, ladder_gaps
+from graphpod_operator.explain.notes import Unchecked
 from graphpod_policy import Backend, Cost, Decision, Obstacle, Outcome, Phase, Plan, Policy
 from graphpod_policy.cost.cost import CEILING, COMPILE_SECONDS
 from graphpod_policy.rules import GATES, is_about_built
 from graphpod_policy.rules.gates import Gap, closing
+from graphpod_policy.rules.policies import NOT_BUILT
+from graphpod_policy.start.obstacle import SUSPENDED
 from graphpod_policy.units import duration, size
 
 WIDTH = 112
@@ -28,7 +31,7 @@ ROWS = {Phase.Prefill: "tokens", Phase.Decode: "sequences"}
 SAID: dict[Outcome, str] = {
     Outcome.Excluded: "excluded",
     Outcome.Adjusted: "adjusted",
-    Outcome.Forced: "not proved, planned because the spec requests it",
+    Outcome.Forced: "not proved, but the spec requests it",
     Outcome.Degraded: "weakened",
     Outcome.Refused: "refused",
 }
@@ -50,6 +53,11 @@ GRAPHS: dict[Verdict, tuple[Ink, str]] = {
     Verdict.AsAsked: (Ink.Good, "as requested"),
     Verdict.Degraded: (Ink.Care, "less than requested; the lines below name the rules"),
 }
+WITHOUT = {
+    True: "It is what would run if the pods could start.",
+    False: "It is what the rules would plan if the spec were accepted.",
+}
+"""What the plan of a service is that cannot start, by whether its spec is accepted."""
 GIVE = {Unchecked.Model: "--model-config FILE", Unchecked.Node: "--node gpu=KIND"}
 """What has it checked."""
 
@@ -69,6 +77,8 @@ def text(explanation: Explanation, paint: Paint = plain) -> str:
     manifest, final = explanation.manifest, explanation.final
     lines = [*_verdict(explanation, paint), ""]
     lines += [paint(Ink.Strong, f"{manifest.namespace}/{manifest.name}") + f"  ({manifest.source})", ""]
+    if _would(explanation):
+        lines += [paint(Ink.Care, f"Nothing below runs. {WITHOUT[explanation.accepted]}"), ""]
     for phase in Phase:
         lines += [*_phase(phase, explanation, paint), ""]
     if shared := _of_every_phase(final.decisions):
@@ -80,9 +90,10 @@ def text(explanation: Explanation, paint: Paint = plain) -> str:
         lines += _block("sleep", [explanation.sleep.text()])
     if explanation.attention is not None and explanation.attention.kernels is not None:
         lines += _block("attention", [f"{explanation.attention.kernels}: {explanation.attention.because}"])
-    lines += _block("start", [_start(explanation)])
+    if not explanation.refused:
+        lines += _block("start", [_start(explanation)])
     lines += _block("engine", [_engine(explanation)])
-    if final.gates:
+    if final.gates and not explanation.refused:
         lines += _block("at run time", ["a batch runs eagerly, and counts under this name, when:"])
         lines += [line for name in final.gates for line in _named(name, GATES[name].because, paint)]
     for note in explanation.notes:
@@ -91,14 +102,12 @@ def text(explanation: Explanation, paint: Paint = plain) -> str:
 
 
 def _phase(phase: Phase, explanation: Explanation, paint: Paint) -> Iterator[str]:
-    planned, final = explanation.plan.phases[phase], explanation.final
+    final, refused = explanation.final, phase in explanation.refused
     row = final.phases[phase]
-    steps = [f"requested {planned.requested}", f"planned {planned.planned}"]
-    if explanation.there is not None:
-        steps.append(f"expected {row.planned}")
-    yield paint(Ink.Strong, f"{phase.upper():<{INDENT}}") + " → ".join(steps)
-    yield from _block("runs", [RUNS[row.planned] + _recorder(final, row.planned)])
-    if row.sizes:
+    yield paint(Ink.Strong, f"{phase.upper():<{INDENT}}") + " → ".join(_steps(phase, explanation))
+    if not refused:
+        yield from _block("runs", [RUNS[row.planned] + _recorder(final, row.planned)])
+    if row.sizes and not refused:
         of_a_rank = " of one rank" if explanation.limits.ranks > 1 else ""
         yield from _block("sizes", [ladder_text(row.sizes, ROWS[phase] + of_a_rank)])
         if found := ladder_gaps(phase, final):
@@ -108,6 +117,24 @@ def _phase(phase: Phase, explanation: Explanation, paint: Paint) -> Iterator[str
     decisions = [one for one in final.decisions if one.phase is phase and _words(one) not in shared]
     for alike in _alike(decisions):
         yield from _decision(alike, paint)
+
+
+def _steps(phase: Phase, explanation: Explanation) -> Iterator[str]:
+    """From what is requested to what would run, as far as it comes."""
+    planned, there = explanation.plan.phases[phase], explanation.there
+    yield f"requested {planned.requested}"
+    if phase in explanation.refused:
+        yield "refused"
+        return
+    yield f"planned {planned.planned}" if explanation.accepted else f"would plan {planned.planned}"
+    if there is not None:
+        run = there.phases[phase].planned
+        yield f"would run {run}" if _would(explanation) else f"expected {run}"
+
+
+def _would(explanation: Explanation) -> bool:
+    """Whether nothing of the plan runs, for another reason than that no pods are asked for."""
+    return any(one.reason != SUSPENDED for one in explanation.obstacles)
 
 
 def _of_every_phase(decisions: Iterable[Decision]) -> list[Decision]:
@@ -133,7 +160,7 @@ def _alike(decisions: list[Decision]) -> list[list[Decision]]:
 
 def _decision(alike: list[Decision], paint: Paint) -> Iterator[str]:
     first = alike[0]
-    what = SAID[first.outcome]
+    what = SAID[Outcome.Refused if first.rule == NOT_BUILT and first.outcome is Outcome.Forced else first.outcome]
     if first.outcome is not Outcome.Adjusted:
         what = f"{', '.join(decision.policy for decision in alike if decision.policy)} {what}"
     built = "" if is_about_built(first.rule) else " (its feature is not built yet)"
@@ -213,8 +240,12 @@ def _verdict(explanation: Explanation, paint: Paint) -> Iterator[str]:
         yield _can(explanation, paint)
         slow = textwrap.wrap(f"slow: {explanation.slow}", WIDTH, subsequent_indent=" " * 6) if explanation.slow else ()
         yield from (paint(Ink.Care, line) for line in slow)
+    if explanation.refused:
+        phases = " and ".join(explanation.refused)
+        yield paint(Ink.Bad, f"Graphs: refused for {phases}; the lines below name the rules.")
+        return
     ink, said = GRAPHS[explanation.graphs]
-    yield paint(ink, f"{'Graphs that it would plan' if explanation.obstacles else 'Graphs'}: {said}.")
+    yield paint(ink, f"{'Graphs' if explanation.accepted else 'Graphs that it would plan'}: {said}.")
 
 
 def _can(explanation: Explanation, paint: Paint) -> str:

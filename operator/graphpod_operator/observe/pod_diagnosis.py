@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from graphpod_operator.api.names import GPU
+from graphpod_operator.api.status import Failure
 from graphpod_operator.cache.pod import PREPARED_SECONDS, Ended, Pod
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ConditionType
@@ -99,6 +100,7 @@ PRECEDENCE: tuple[Reason, ...] = (
     Reason.CrashLoop,
     Reason.VolumeElsewhere,
     Reason.Unschedulable,
+    Reason.GroupUnschedulable,
     Reason.SchedulingGated,
     Reason.QueuedByKueue,
     Reason.PreviousDraining,
@@ -149,6 +151,11 @@ class Diagnosis:
             return self
         return replace(self, reason=Reason.StartDied, what=f"{self.reason.name}: {self.what}")
 
+    def follows(self, earlier: Failure | None) -> bool:
+        """Whether it may be a mere consequence of one before it: the workers of a group end with their leader."""
+        ends_with_others = bool(self.pod.index) and self.reason is Reason.RankDied
+        return ends_with_others and earlier is not None and earlier.pod != self.pod.name
+
     @property
     def exit_code(self) -> int | None:
         """The engine's exit code, when that is the cause."""
@@ -173,12 +180,18 @@ class Expected:
 
 
 def diagnose(
-    pods: Iterable[Pod], readings: Mapping[str, Reading | NoReading], expected: Expected | None = None
+    pods: Iterable[Pod],
+    readings: Mapping[str, Reading | NoReading],
+    expected: Expected | None = None,
+    earlier: Failure | None = None,
 ) -> Diagnosis | None:
-    """The most specific failure among the pods, or None while nothing is known to be wrong."""
+    """The most specific failure among the pods, or None while nothing is known to be wrong. Not one that may follow
+    from the `earlier` one, which the status has.
+    """
     known = (_of(pod, readings.get(pod.uid), expected) or _unprepared(pod, expected) for pod in pods)
-    found = [_as_written(diagnosis, expected) for diagnosis in known if diagnosis is not None]
-    return min(found, key=lambda one: (one.overcome, PRECEDENCE.index(one.reason)), default=None)
+    found = [_as_written(one, expected) for one in known if one is not None and not one.follows(earlier)]
+    # of a group the leader knows more: its workers end with it
+    return min(found, key=lambda one: (one.overcome, PRECEDENCE.index(one.reason), one.pod.index or 0), default=None)
 
 
 def _as_written(found: Diagnosis, expected: Expected | None) -> Diagnosis:
@@ -195,6 +208,8 @@ def _as_written(found: Diagnosis, expected: Expected | None) -> Diagnosis:
 
 
 def _of(pod: Pod, reading: Reading | NoReading | None, expected: Expected | None) -> Diagnosis | None:
+    if pod.index and pod.ended is not None and pod.ended.code == ExitCode.Drained:
+        pod = replace(pod, ended=None)  # its leader let it go; no probe asks it
     if pod.index is not None and pod.ended is not None and _by_itself(pod, pod.ended):
         return _ended(pod, pod.ended, expected)  # whatever it does now: its group is made again
     if pod.deleting or pod.ready:
@@ -269,11 +284,12 @@ def unscheduled(pod: Pod, leaving: Iterable[Pod] = ()) -> Diagnosis | None:
         return Diagnosis(Reason.ClaimNotBound, "the PersistentVolumeClaim of spec.model.uri has no volume yet", pod)
     words = _PREEMPTION.split(message)[0] or "no node fits"
     if (first := next((one for one in leaving if _gives_room(one, words)), None)) is not None:
-        what = f"{first.gpus} {GPU}" if first.gpus and f"Insufficient {GPU}" in words else "the room"
-        return Diagnosis(
-            Reason.PreviousDraining, f"waits for {what} that pod {first.name} holds until it has gone", pod
-        )
-    reason = Reason.VolumeElsewhere if _ELSEWHERE in message else Reason.Unschedulable
+        counted = first.gpus > 0 and f"Insufficient {GPU}" in words
+        waits = f"waits for {f'{first.gpus} {GPU}' if counted else 'the room'} that pod {first.name} holds"
+        more = f"needs {pod.gpus} {GPU} of one node, and " if counted and pod.gpus > first.gpus else ""
+        return Diagnosis(Reason.PreviousDraining, f"{more}{waits} until it has gone", pod)
+    no_node = Reason.Unschedulable if pod.index is None else Reason.GroupUnschedulable
+    reason = Reason.VolumeElsewhere if _ELSEWHERE in message else no_node
     # the scheduler does not say how many of them it looked for
     wants = f"it needs {pod.gpus} free {GPU} of one node: " if pod.gpus and f"Insufficient {GPU}" in message else ""
     return Diagnosis(reason, wants + words, pod)

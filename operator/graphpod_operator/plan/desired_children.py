@@ -66,7 +66,7 @@ def desire(given: PlanInput) -> Desired | Refused:
         reason = Reason.PodTemplateInvalid if field.startswith("spec.podTemplate") else Reason.SpecInvalid
         return Refused(reason, f"{field}: {first.what}")
     if (above := over_limits(spec.resources)) is not None:
-        return Refused(Reason.SpecInvalid, above)
+        return Refused(Reason.SpecInvalid, f"{above.what}; {above.step}")
     owner = Owner(found.key.name, found.key.namespace, found.uid, spec, found.queue, installed, given.grouped)
     mark = made_from(spec, found.queue)
     fresh, policy = _render(owner, mark)

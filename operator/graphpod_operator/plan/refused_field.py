@@ -1,4 +1,4 @@
-"""Which field of the spec an API server's refusal of a Deployment is about. Pure."""
+"""Which field of the spec an API server's refusal of a Deployment is about, or what else stands in the way. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,48 @@ _FIELDS: tuple[tuple[str, str], ...] = (
     (_POD + r"topologySpreadConstraints", "spec.placement.topologySpread"),
     (_POD + r"priorityClassName", "spec.placement.priorityClassName"),
     (_POD + r"runtimeClassName", "spec.placement.runtimeClassName"),
+    (_POD + r"schedulerName", "spec.placement.schedulerName"),
 )
 """Parts of a Deployment that a user writes as the API server names them, and the field that they come from."""
+
+_OLD_CRD = re.compile(
+    r"Kind=LeaderWorkerSet\):\s*(?:errors:\s*)?\.(spec\.(?!leaderWorkerTemplate\.(?:leader|worker)Template)\S+): "
+    r"field not declared in schema"
+)
+"""How the API server says that the CRD of LeaderWorkerSet has no such field."""
+_KUEUE = re.compile(
+    r'webhook "v(?:deployment|leaderworkerset)\.kb\.io" denied the request: \[?'
+    r"(metadata\.labels\[kueue\.x-k8s\.io/queue-name\]"
+    r"|spec\.leaderWorkerTemplate\.(?:size|(?:leader|worker)Template\.spec)[^:]*): "
+)
+"""How Kueue refuses to change what is in a queue. LeaderWorkerSet's own webhook of that name refuses other fields."""
+_QUEUED = (
+    (r"metadata", "the label kueue.x-k8s.io/queue-name"),
+    (r"spec\.leaderWorkerTemplate\.size", "spec.parallelism.nodes"),
+    (_POD + r"containers\[[^]]*\]\.ports", "the ports"),
+)
+"""What Kueue holds besides, and what it comes from."""
+_OBJECT = re.compile(r"/(deployments|leaderworkersets)/([a-z0-9-]+)")
+"""What a request is about, in its path."""
+
+
+def held(message: str) -> tuple[Reason, str] | None:
+    """The reason and what is wrong, where the cluster's own parts are in the way of a spec that is right; else None."""
+    if (match := _OLD_CRD.search(message)) is not None:
+        return Reason.LeaderWorkerSetOutdated, f"the CRD of LeaderWorkerSet in this cluster has no field {match[1]}"
+    if (match := _KUEUE.search(message)) is None:
+        return None
+    path = match[1]
+    field = next((name for words, name in (*_QUEUED, *_FIELDS) if re.match(words, path)), path)
+    what = f"Kueue refuses a change of {field}"
+    if (named := _OBJECT.search(message)) is None:
+        return Reason.KueueRefused, what
+    kind, name = named.groups()
+    delete = f"kubectl -n NAMESPACE delete {kind} {name}"
+    return (
+        Reason.KueueRefused,
+        f"{what} while {name} is in a queue; undo it, or end its pods, and new ones come: {delete}",
+    )
 
 
 def blamed(message: str) -> tuple[Reason, str] | None:
@@ -27,6 +67,8 @@ def blamed(message: str) -> tuple[Reason, str] | None:
 
     Of several parts the first that the server names counts.
     """
+    if held(message) is not None:
+        return None
     found = [(match, field) for words, field in _FIELDS if (match := re.search(words, message)) is not None]
     if not found:
         return None

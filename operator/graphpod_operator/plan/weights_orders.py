@@ -12,7 +12,7 @@ from graphpod_operator.api.names import RELOAD_ANNOTATION, SLEEP_ANNOTATION
 from graphpod_operator.cache.service import ANNOTATION_MAX, Service
 from graphpod_operator.telemetry.label_values import Command
 
-AWAKE, ASLEEP, FALLING_ASLEEP, WAKING, RELOADING = "Awake", "Asleep", "FallingAsleep", "Waking", "Reloading"
+AWAKE, ASLEEP, FALLING_ASLEEP, WAKING = "Awake", "Asleep", "FallingAsleep", "Waking"
 STANDING = (AWAKE, ASLEEP)
 """Where weights stay; in any other state they are on their way."""
 SLEEP_VALUES = ("true", "false")

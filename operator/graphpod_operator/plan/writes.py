@@ -15,7 +15,7 @@ from graphpod_operator.kube.resources import AT_TIMES, WORKLOADS, Resource, work
 from graphpod_operator.plan.desired_child import DesiredChild
 from graphpod_operator.plan.desired_state import Desired
 from graphpod_operator.plan.refused import Refused
-from graphpod_operator.plan.refused_field import blamed
+from graphpod_operator.plan.refused_field import blamed, held
 from graphpod_operator.render.owner import Body
 from graphpod_operator.render.workload.rolling import surges
 
@@ -75,7 +75,7 @@ Write = Create | Update | Delete | HandOver
 def not_applied(message: str) -> Refused:
     """What it means that the API server refused one of the children, with the server's words."""
     reason = Reason.ObjectQuotaExceeded if QUOTA.search(message) is not None else Reason.ApplyRefused
-    return Refused(*(blamed(message) or (reason, message)))
+    return Refused(*(held(message) or blamed(message) or (reason, message)))
 
 
 QUOTA = re.compile(r"exceeded quota: |failed quota: ")

@@ -40,10 +40,11 @@ def fewest(spec: Spec) -> int:
 
 
 def decided_by(spec: Spec) -> str:
-    """Who decides on the number of pods, in words."""
+    """Who decides on the number of pods, or of groups, in words."""
     if (asked := spec.autoscaling) is None:
         return "spec.replicas"
-    return f"{asked.provider} keeps {asked.min} to {asked.max} pods, {asked.target} {asked.metric} each"
+    pods = "pods" if spec.parallelism.nodes == 1 else f"groups of {spec.parallelism.nodes} pods"
+    return f"{asked.provider} keeps {asked.min} to {asked.max} {pods}, {asked.target} {asked.metric} each"
 
 
 def horizontal_pod_autoscaler(owner: Owner, scaling: Autoscaling, kind: Resource, held: bool = False) -> Body:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from graphpod_operator.api.base import CEL, ValidationRule, matches
-from graphpod_operator.api.names import API_VERSION, GROUP, KIND, NAME_MAX, PLURAL, SHORT_NAME, VERSION
+from graphpod_operator.api.names import API_VERSION, GROUP, KIND, NAME_MAX, NAME_PATTERN, PLURAL, SHORT_NAME, VERSION
 from graphpod_operator.api.spec import Spec
 from graphpod_operator.api.status import Status
 from graphpod_operator.schema.openapi import structural
@@ -49,8 +49,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("Revision", "string", ".status.revision", "What the pods are made from, as graphpod.dev/adopt names it.", 1),
 )
 
-_NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
-_is_name = matches(_NAME)
+_is_name = matches(NAME_PATTERN)
 
 NAME_RULES = (
     ValidationRule(
@@ -59,7 +58,7 @@ NAME_RULES = (
         lambda body: len(body["metadata"]["name"]) <= NAME_MAX,
     ),
     ValidationRule(
-        f"self.metadata.name.matches('{_NAME}')",
+        f"self.metadata.name.matches('{NAME_PATTERN}')",
         "metadata.name must begin with a letter and hold only lower-case letters, digits and '-': it names a Service",
         lambda body: _is_name(body["metadata"]["name"]),
     ),

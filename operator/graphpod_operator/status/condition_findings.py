@@ -9,7 +9,7 @@ from graphpod_operator.api.status import Failure
 from graphpod_operator.cache.child import DeploymentRollout
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
-from graphpod_operator.conditions.message import SERVING
+from graphpod_operator.conditions.message import SERVING, step
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ROOTS, UPDATES, ConditionType
 from graphpod_operator.observe.observed_state import Observed
@@ -22,6 +22,7 @@ from graphpod_operator.plan.weights_orders import Order, orders, wish
 from graphpod_operator.status.download_findings import find_download
 from graphpod_operator.status.finding import Finding
 from graphpod_operator.status.graph import is_weaker
+from graphpod_operator.status.group_findings import find_no_surge
 from graphpod_operator.status.weights_findings import find_away, find_reload, is_settled, weights_of
 from graphpod_operator.telemetry.label_values import Missing
 from graphpod_policy import Outcome, Plan
@@ -111,7 +112,7 @@ def _diagnosed(condition: ConditionType, diagnosis: Diagnosis | None) -> Finding
     reason, what = diagnosis.reason, f"pod {diagnosis.pod.name}: {diagnosis.what}"
     if diagnosis.overcome:
         what = f"pod {diagnosis.pod.name}: start {diagnosis.pod.restarts + 1} after {reason.name}: {diagnosis.what}"
-        reason = Reason.Restarting
+        reason, what = Reason.Restarting, f"{what}; {Reason.Restarting.row.todo}"
     return Finding(reason, what) if condition in reason.row.types else None
 
 
@@ -153,6 +154,8 @@ def _workload(
         return failed
     if away is not None:
         return away
+    if (old := find_no_surge(found, desired, seen, current)) is not None:
+        return old
     if rollout is None or not rollout.observed:
         return Finding(Reason.Starting, f"0 of {asked} {pods} of this spec serve{_lost(desired, seen)}")
     # Updated pods may all be waiting while older ones are available, and the Deployment may be seen before its pods:
@@ -167,6 +170,9 @@ def _workload(
         what = f"{serving} of {asked} pods of this spec serve, and no start makes progress"
         return Finding(Reason.RolloutStuck, "; ".join((what, *list(silent)[:1])))
     rest = _lost(desired, seen) or _unlabelled(found, rollout, seen)
+    if not rest and desired.nodes > 1 and serving == 0:
+        # a leader waits as long as a worker cannot reach it, and only their logs say so
+        rest = f"; if it stays so: {step(LOGS, found.key.name, '', '', found.key.namespace)}"
     rest = rest or (f"; the {desired.kind.kind} still counts other pods" if serving == asked else "")
     return Finding(Reason.Starting, f"{serving} of {asked} {pods} of this spec serve{rest}")
 
@@ -192,12 +198,18 @@ def _unlabelled(found: Service, rollout: DeploymentRollout, seen: Observed) -> s
     )
 
 
+LOGS = f"kubectl -n NAMESPACE logs -l {OWNER_LABEL}=NAME --prefix"
+"""Of all pods of a group. Those of earlier pods are gone with them."""
+
+
 def _again(found: Service, desired: Desired, finding: Finding) -> Finding:
     """The same, with why a group that starts was made again: its pods are new, and know nothing of it."""
     failure = earlier_failure(found, desired)
     if failure is None or finding.reason is not Reason.Starting:
         return finding
-    return Finding(Reason.Restarting, f"{finding.what}; a group starts again after {failure.reason}")
+    cause = failure.message.partition("; ")[0]
+    why = f"a group starts again after {failure.reason}" + (f": {cause}" if cause else "")
+    return Finding(Reason.Restarting, f"{why}; {finding.what}; for the new pods: {LOGS}")
 
 
 def earlier_failure(found: Service, desired: Desired) -> Failure | None:
@@ -235,6 +247,7 @@ def is_overdue(desired: Desired, seen: Observed, diagnosis: Diagnosis | None) ->
 def _lost(desired: Desired, seen: Observed) -> str:
     """How the newest of the pods that failed permanently ended (others replace them), or what one waits for."""
     gone = [pod for pod in seen.pods if pod.gone is not None and pod.config_hash == desired.config_hash]
+    gone = [pod for pod in gone if not pod.deleting]  # those have ended because they are to go
     newest = max(gone, key=lambda pod: pod.version, default=None)
     if newest is not None:
         return f"; pod {newest.name} failed permanently: {newest.gone}"
@@ -246,6 +259,8 @@ def _lost(desired: Desired, seen: Observed) -> str:
         describe = f"kubectl -n {first.namespace} describe pod {first.name}"
         return f"; pod {first.name} is in ContainerCreating; if it stays there: {describe}"
     there, wanted = len(current_pods(desired, seen)), desired.nodes * pods_asked(desired, seen)
+    if desired.nodes > 1 and there < wanted and (going := [pod for pod in seen.pods if pod.deleting]):
+        return f"; new pods wait until {_number(len(going), 'old pod has', 'old pods have')} gone"
     if desired.nodes > 1 and there < wanted:
         # the controllers of groups report in events alone why they can create no pod
         return f"; {there} of {wanted} pods exist; if it stays so: kubectl get events --field-selector type=Warning"

@@ -20,6 +20,8 @@ from graphpod_operator.revisions.accepted_plan import AcceptedPlan
 from graphpod_policy import Backend, Decision, Phase, PhasePlan, Plan, Policy
 
 MAX_PODS = 64
+PHASES_BETWEEN = ", "
+"""Between the phases of a decision that says the same of both."""
 EAGER = "eager"
 """Instead of how many sizes are captured, where none is planned."""
 
@@ -117,7 +119,9 @@ def _self_check(results: list[str]) -> str | None:
 
 
 def _decisions(policy: Plan, read: list[Reading]) -> tuple[DecisionStatus, ...]:
-    """The operator's decisions, then those the engines added, each once, whoever of them repeats it."""
+    """The operator's decisions, then those the engines added, each once, whoever of them repeats it. One that says the
+    same of both phases is one entry.
+    """
     decisions: dict[tuple[str, Phase, str], DecisionStatus] = {}
     spoken: list[Decision | DecisionRead] = [
         *policy.decisions,
@@ -135,7 +139,11 @@ def _decisions(policy: Plan, read: list[Reading]) -> tuple[DecisionStatus, ...]:
                 hint=decision.hint[:MESSAGE_MAX],
             ),
         )
-    return tuple(decisions.values())[:MAX_DECISIONS]
+    alike: dict[DecisionStatus, list[str]] = {}
+    for one in decisions.values():
+        alike.setdefault(one.model_copy(update={"phase": ""}), []).append(one.phase)
+    merged = (one.model_copy(update={"phase": PHASES_BETWEEN.join(phases)}) for one, phases in alike.items())
+    return tuple(merged)[:MAX_DECISIONS]
 
 
 def _differing(ended: list[tuple[Pod, Reading]]) -> tuple[PodPolicies, ...] | None:

@@ -62,7 +62,8 @@ def status(
     diagnosis = place = None
     if isinstance(outcome, Desired) and stop is None:
         current = current_pods(outcome, seen)
-        diagnosis = diagnose(failed_pods(outcome, seen), seen.readings, _expected(found, outcome, seen, now))
+        expected, earlier = _expected(found, outcome, seen, now), earlier_failure(found, outcome)
+        diagnosis = diagnose(failed_pods(outcome, seen), seen.readings, expected, earlier)
         if diagnosis is not None and outcome.can_weaken:
             diagnosis = diagnosis.survived()
         findings = root_findings(found, outcome, seen, current, diagnosis, now)
@@ -89,7 +90,7 @@ def status(
         observed_generation=found.generation,
         phase=_phase(conditions),
         conditions=conditions,
-        url=url(found.key.name, found.key.namespace, written_port(found.spec)),
+        url=url(found.key.name, found.key.namespace, written_port(found.spec)) if _has_pods(seen) else None,
         addresses=(seen.route.addresses or None) if seen.route is not None and seen.route.taken else None,
         replicas=seen.rollout.replicas if seen.rollout else 0,
         updated_replicas=seen.rollout.updated if seen.rollout else 0,
@@ -103,8 +104,7 @@ def status(
         else None,
         engine=engine_status(accepted.config_hash if accepted is not None else None, seen.pods, seen.readings),
         weights=place,
-        last_failure=_failure(diagnosis, findings[ConditionType.WorkloadAvailable], found.key)
-        or _kept_failure(found, outcome, findings[ConditionType.WorkloadAvailable]),
+        last_failure=_last_failure(found, outcome, diagnosis, findings[ConditionType.WorkloadAvailable]),
     )
 
 
@@ -118,6 +118,13 @@ def _expected(found: Service, outcome: Desired, seen: Observed, now: str) -> Exp
         group_key.secret_of(outcome.workload),
         seen.leaving,
     )
+
+
+def _has_pods(seen: Observed) -> bool:
+    """Whether pods exist behind the Service, or are to. The address stays while they restart: Available says whether
+    one answers.
+    """
+    return seen.rollout is not None and (seen.rollout.asked > 0 or seen.rollout.replicas > 0)
 
 
 def _pods(outcome: Desired | Refused, seen: Observed) -> str | None:
@@ -210,11 +217,18 @@ def _since(before: Mapping[str, str] | None, state: ConditionStatus, now: str) -
     return now
 
 
-def _kept_failure(found: Service, outcome: Desired | Refused, workload: Finding) -> Failure | None:
-    """Why a group was made again, until it serves."""
-    if isinstance(outcome, Refused) or workload.reason is not Reason.Restarting:
-        return None
-    return earlier_failure(found, outcome)
+def _last_failure(
+    found: Service, outcome: Desired | Refused, diagnosis: Diagnosis | None, workload: Finding
+) -> Failure | None:
+    """What keeps a pod from serving; of a group that was made again why, until it serves or its engine ends again: what
+    its new pods wait for is in the conditions.
+    """
+    failure = _failure(diagnosis, workload, found.key)
+    if isinstance(outcome, Refused) or (failure is not None and failure.exit_code is not None):
+        return failure
+    if workload.reason.row.status is ConditionStatus.true or workload.reason in STOPPED:
+        return failure
+    return earlier_failure(found, outcome) or failure
 
 
 def _failure(diagnosis: Diagnosis | None, workload: Finding, key: Key) -> Failure | None:

@@ -7,10 +7,10 @@ import math
 import sys
 from typing import Any
 
-from graphpod_operator.api.names import SHORT_NAME
-from graphpod_operator.explain.command import INVALID, KINDS
+from graphpod_operator.explain.command import INVALID
 from graphpod_operator.explain.input_error import InputError
 from graphpod_operator.explain.manifest import DEFAULT_NAMESPACE
+from graphpod_operator.explain.service_argument import HELP, service_name
 
 INTERVAL = 5.0
 SHORTEST, LONGEST = 1.0, 3600.0
@@ -53,7 +53,7 @@ def add(commands: Any) -> None:
     top.set_defaults(run=_top)
 
     why = _command(commands, "why", "show why a service is not Ready, and the next step", WHY)
-    why.add_argument("service", metavar=f"{SHORT_NAME}/NAME", help="the service")
+    why.add_argument("service", metavar="NAME", help=HELP)
     why.set_defaults(run=_why)
 
     models = _command(commands, "models", "show what claims hold of downloaded weights", MODELS)
@@ -92,10 +92,8 @@ def _top(arguments: argparse.Namespace) -> int:
 
 
 def _why(arguments: argparse.Namespace) -> int:
-    kind, _, name = arguments.service.partition("/")
     try:
-        if kind not in KINDS or not name or "/" in name:
-            raise InputError(f"{arguments.service}: expected {SHORT_NAME}/NAME")
+        name = service_name(arguments.service)
         _prepare(arguments)
         from graphpod_operator.terminal import why
 

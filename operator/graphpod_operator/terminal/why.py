@@ -1,4 +1,4 @@
-"""`graphpod why gisvc/NAME`: one page about a service: verdict, next step, and what they rest on.
+"""`graphpod why NAME`: one page about a service: verdict, next step, and what they rest on.
 
 Exit codes: 0 Ready as planned. 2: an argument or the cluster cannot be used. 3: Ready, and something is less than the
 spec requests or a newer plan is offered. 4: not Ready; the first lines say why and what to do.
@@ -76,7 +76,7 @@ async def _if_allowed(answer: Awaitable[T]) -> T | None:
 
 
 def _running(pods: list[Pod]) -> list[Pod]:
-    return [pod for pod in pods if pod.running and not pod.deleting][:PODS]
+    return [pod for pod in pods if pod.running and pod.answers_requests and not pod.deleting][:PODS]
 
 
 async def _scrapes(wire: Connection, pods: list[Pod]) -> list[Scrape]:

@@ -41,8 +41,6 @@ class Family:
     """Why it cannot run, by the word of the rehearsal that found it."""
     because: str = ""
     """The same in a sentence."""
-    recurrent: bool = False
-    """Whether layers keep a state of a sequence other than keys and values."""
 
     def sizes(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Each size of a parsed config.json of this family."""
@@ -92,7 +90,6 @@ def families() -> Mapping[str, Family]:
             row.get("decode", ""),
             row.get("refused", ""),
             row.get("because", ""),
-            row.get("recurrent", False),
         )
         for name, row in rows.items()
     }

@@ -5,10 +5,12 @@ from graphpod_policy.enums import Backend, Device, Policy, Role, Severity
 from graphpod_policy.rules.rule import BOTH, DECODE, GRAPHS, PREFILL, Rule, always
 
 TITLE = "Policies, devices and roles"
+NOT_BUILT = "NotBuilt"
+"""The rule of a policy that the engine lacks: a request for it is refused, whatever the resolver makes of it."""
 
 ROWS: tuple[Rule, ...] = (
     Rule(
-        id="NotBuilt",
+        id=NOT_BUILT,
         phases=BOTH,
         policies=GRAPHS,
         severity=Severity.Unproven,

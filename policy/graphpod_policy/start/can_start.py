@@ -41,7 +41,7 @@ from graphpod_policy.start.footprint import (
 )
 from graphpod_policy.start.not_streamed import not_streamed
 from graphpod_policy.start.obstacle import SUSPENDED, Obstacle
-from graphpod_policy.start.parallelism import gpus_missing, indivisible, not_by_ranks, processes_too_large
+from graphpod_policy.start.parallelism import gpus_missing, indivisible, more_ranks, not_by_ranks, processes_too_large
 from graphpod_policy.units import as_quantity, size
 
 MIB = 1 << 20
@@ -262,7 +262,8 @@ def _memory(config: EngineConfig, known: Facts, node: NodeFacts) -> Iterator[Obs
         taken = f"the weights of {config.model.name} take {size(weights)} in {config.dtype}{each}"
         taken += f", and {size(staged)} more while they are streamed" if staged else ""
         what = f"{taken}, and {size(free)} are free"
-        yield Obstacle.of(ExitCode.WeightsTooLarge, what, _room_for_weights(config, model, given or least * page))
+        step = _room_for_weights(config, model, given or least * page, free)
+        yield Obstacle.of(ExitCode.WeightsTooLarge, what, step)
         return
     activations, pool = activation_bytes(config, model), host_tier_bytes(config)
     free -= pool + kept_states_bytes(config, known)
@@ -317,12 +318,19 @@ def _pool_too_large(config: EngineConfig, node: NodeFacts, context: int, needed:
     return Obstacle.of(ExitCode.HostCacheInvalid, what, step)
 
 
-def _room_for_weights(config: EngineConfig, model: ModelFacts, cache: int) -> str:
-    """The next step where the weights do not fit: on a CPU a pod's memory with `cache` bytes of KV cache, by
-    estimate.
+def _room_for_weights(config: EngineConfig, model: ModelFacts, cache: int, free: int) -> str:
+    """The next step where the weights do not fit into `free` bytes with `cache` bytes of KV cache, by estimate: more
+    GPUs, or on a CPU a pod's memory.
     """
     if config.features.device is not Device.Cpu:
-        return "use a larger GPU or a smaller model"
+        room = int(free * (1 - MARGIN)) - cache
+        ranks = more_ranks(
+            config, model, lambda divided: weights_bytes(divided, model) + activation_bytes(divided, model) <= room
+        )
+        if ranks is None:
+            return "use a larger GPU or a smaller model"
+        gpus = ranks * config.features.pipeline
+        return f"use a larger GPU, a smaller model, or {gpus} GPUs with spec.parallelism.tensor: {ranks}"
     ranks, rest = config.features.ranks_of_node, int((cache + activation_bytes(config, model)) / (1 - MARGIN))
     rest = max(rest + host_tier_bytes(config), stream_bytes(config, model))
     amount = as_quantity(_whole_mebibytes(processes_bytes(ranks) + ranks * (weights_bytes(config, model) + rest)))

@@ -22,7 +22,9 @@ FLAGS: dict[str, str] = {
     "spec.engine.quantization": "--quantization",
     "spec.engine.quantization: ": "--quantization ",
     "spec.engine.reload": "--reload",
+    "spec.engine.reload: true": "--reload",
     "spec.engine.sleep": "--sleep",
+    "spec.engine.sleep: true": "--sleep",
     "spec.engine.speculative": "--speculative",
     "spec.engine.speculative.draftModel": "--draft-model",
     "spec.engine.speculative.draftTokens": "--draft-tree-tokens",
@@ -56,6 +58,16 @@ FLAGS: dict[str, str] = {
     "set nvidia.com/gpu in spec.resources.limits, and use the CUDA image on a node with GPUs; outside Kubernetes, ": "",
 }
 """A row for each field that a start's messages name; the longest that fits counts."""
+
+ARGUMENTS = {
+    field: re.sub(
+        "--([a-z-]+)( (?=[A-Z]|$))?",
+        lambda flag: flag[1].replace("-", "_") + ("=" if flag[2] else ""),
+        words,
+    )
+    for field, words in FLAGS.items()
+} | {"--device cpu": 'device="cpu"'}
+"""The same for arguments of the library's Engine, which have the flags' names."""
 
 OF_TREES = {"draftTokens": "--draft-tree-tokens", "topk": "--draft-topk", "steps": "--draft-tokens"}
 """The same for fields of spec.engine.speculative by their own names."""

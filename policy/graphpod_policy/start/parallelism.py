@@ -1,8 +1,9 @@
 """What stands against a start of several ranks: GPUs, a model that does not divide, and what ranks do not have yet."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
-from graphpod_policy.config import EngineConfig
+from graphpod_policy.config import EngineConfig, FeatureConfig
 from graphpod_policy.enums import Device, ModelPath
 from graphpod_policy.exit_codes import ExitCode
 from graphpod_policy.facts import ModelFacts
@@ -15,65 +16,115 @@ from graphpod_policy.units import as_quantity, size
 MOST_RANKS = 64
 """Processes of one pod: more than a machine has GPUs."""
 
+EXPERTS = "set spec.parallelism.expert to a number that divides both tensor and the model's experts"
+"""The next step where it divides one of them only, or none."""
+
 
 def gpus_missing(config: EngineConfig, node: NodeFacts) -> Iterator[Obstacle]:
     """That a place has fewer GPUs than a pod requests."""
     wanted = max(1, config.features.gpus)
     if config.features.device is Device.Cuda and node.gpus is not None and node.gpus < wanted:
         needed = "1 GPU is needed" if wanted == 1 else f"{wanted} GPUs are needed"
-        yield Obstacle.of(ExitCode.GpuMissing, f"{needed}, and {node.gpus} are available")
+        there = "1 is available" if node.gpus == 1 else f"{node.gpus} are available"
+        larger = (
+            f"use a node with {wanted} GPUs, lower spec.parallelism and nvidia.com/gpu together, or spread the ranks "
+            "over spec.parallelism.nodes"
+        )
+        yield Obstacle.of(ExitCode.GpuMissing, f"{needed}, and {there}", larger if node.gpus else "")
 
 
 def indivisible(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obstacle]:
-    """Ranks that do not match the GPUs, or do not divide the model: both numbers."""
+    """Ranks that do not match the nodes or the GPUs, or do not divide the model: both numbers, and those that would."""
     spread = config.features
+    known = () if model is None else _parts(spread, model)
+    for what, step in (*_ranks_and_gpus(spread, mixture=model is None or model.experts > 0), *known):
+        yield Obstacle.of(ExitCode.ParallelismInvalid, f"spec.parallelism: {what}", step)
+
+
+def _ranks_and_gpus(spread: FeatureConfig, *, mixture: bool) -> Iterator[tuple[str, str]]:
+    """What is wrong of the numbers alone, with the next step. Too many GPUs are a feature that is not built. `mixture`:
+    the model may have experts."""
     ranks, gpus = spread.tensor * spread.pipeline, max(1, spread.gpus * spread.nodes)
-    problems = []
     if ranks > MOST_RANKS * spread.nodes:
-        problems.append(
-            f"tensor {spread.tensor} and pipeline {spread.pipeline} make {ranks} ranks, and a pod has at most "
-            f"{MOST_RANKS}"
-        )
+        made = f"tensor {spread.tensor} and pipeline {spread.pipeline} make {ranks} ranks"
+        yield f"{made}, and a pod has at most {MOST_RANKS}", ""
     if ranks % spread.nodes:
-        problems.append(f"nodes {spread.nodes} do not divide {ranks} ranks, and each machine has as many")
-    if gpus % ranks and spread.device is Device.Cuda:
-        yield Obstacle.of(
-            ExitCode.ParallelismInvalid,
-            f"spec.parallelism: tensor {spread.tensor} and pipeline {spread.pipeline} make {ranks} ranks for {gpus} "
-            "GPUs",
-            f"set spec.resources.limits[nvidia.com/gpu]: {-(-ranks // spread.nodes)}, a GPU for each rank",
+        fitting = _one_of(count for count in range(1, ranks + 1) if ranks % count == 0)
+        yield (
+            f"nodes {spread.nodes} do not divide {ranks} {'rank' if ranks == 1 else 'ranks'}, and each machine has as "
+            "many",
+            f"set spec.parallelism.nodes to {fitting}, or make tensor times pipeline a multiple of {spread.nodes}",
         )
-    if spread.expert < spread.tensor and spread.tensor % spread.expert:
-        yield Obstacle.of(
-            ExitCode.ParallelismInvalid,
-            f"spec.parallelism: expert {spread.expert} does not divide tensor {spread.tensor}",
-            "set spec.parallelism.expert to a number that divides both tensor and the model's experts",
+    elif gpus < ranks and spread.device is Device.Cuda:
+        yield (
+            f"tensor {spread.tensor} and pipeline {spread.pipeline} make {ranks} ranks for {gpus} "
+            f"{'GPU' if gpus == 1 else 'GPUs'}",
+            f"set spec.resources.limits[nvidia.com/gpu]: {ranks // spread.nodes}, a GPU for each rank",
         )
-    if model is not None:
-        for count, name, parts, size in (
-            (model.heads, "attention heads", "tensor", spread.tensor),
-            (model.intermediate if model.dense_layers else 0, "columns of an MLP", "tensor", spread.tensor),
-            (model.expert_intermediate or 0, "columns of an expert", *_slices(spread.tensor, spread.expert)),
-            (model.shared_intermediate, "columns of the expert of every token", "tensor", spread.tensor),
-            (model.vocab, "tokens of the vocabulary", "tensor", spread.tensor),
-            (model.experts, "experts", "expert", spread.expert),
-        ):
-            if count % size:
-                problems.append(f"{parts} {size} does not divide {count} {name}")
-        if model.kv_heads % spread.tensor and spread.tensor % model.kv_heads:
-            problems.append(f"tensor {spread.tensor} and {model.kv_heads} key-value heads: neither divides the other")
-        if model.layers < spread.pipeline:
-            problems.append(f"pipeline {spread.pipeline} has more stages than the model has layers ({model.layers})")
-        if 1 < spread.expert <= spread.tensor and not model.experts:
-            yield Obstacle.of(
-                ExitCode.ParallelismInvalid,
-                f"spec.parallelism: expert {spread.expert}, and the model has no experts",
-                "remove spec.parallelism.expert",
-            )
-        if not problems:
-            problems += [*_parts_of_blocks(model, spread.tensor), *_parts_of_head(model.draft, spread.tensor)]
-    for problem in problems:
-        yield Obstacle.of(ExitCode.ParallelismInvalid, f"spec.parallelism: {problem}")
+    if mixture and spread.expert < spread.tensor and spread.tensor % spread.expert:
+        yield f"expert {spread.expert} does not divide tensor {spread.tensor}", EXPERTS
+
+
+def _parts(spread: FeatureConfig, model: ModelFacts) -> Iterator[tuple[str, str]]:
+    """What of `model` the ranks do not divide, with the next step."""
+    tensor, expert = spread.tensor, spread.expert
+    if misfits := [*_misfits(model, tensor, expert)]:
+        fitting = divisors(model, expert)
+        step = f"set spec.parallelism.tensor to {_one_of(fitting)}, which this model divides by" if fitting else ""
+        yield ", ".join(misfits), step
+    if model.experts % expert:
+        yield f"expert {expert} does not divide {model.experts} experts", EXPERTS
+    if model.layers < spread.pipeline:
+        yield (
+            f"pipeline {spread.pipeline} has more stages than the model has layers ({model.layers})",
+            f"lower spec.parallelism.pipeline to at most {model.layers}",
+        )
+    if 1 < expert <= tensor and not model.experts:
+        yield f"expert {expert}, and the model has no experts", "remove spec.parallelism.expert"
+
+
+def divisors(model: ModelFacts, expert: int) -> list[int]:
+    """Each number of ranks of a layer, in `expert` groups, that `model` divides by."""
+    counts = range(expert, MOST_RANKS + 1, expert)
+    return [count for count in counts if not any(_misfits(model, count, expert))]
+
+
+def more_ranks(config: EngineConfig, model: ModelFacts, fits: Callable[[EngineConfig], bool]) -> int | None:
+    """The least `tensor` above that of `config` with which `fits`; None: there is none, or another feature forbids
+    it."""
+    spread = config.features
+    for count in divisors(model, spread.expert):
+        divided = replace(config, features=replace(spread, tensor=count))
+        if count > spread.tensor and fits(divided) and not any(not_by_ranks(divided, model)):
+            return count
+    return None
+
+
+def _misfits(model: ModelFacts, tensor: int, expert: int) -> Iterator[str]:
+    """What `tensor` ranks of a layer do not divide, in `expert` groups. Scales and heads count if all else fits."""
+    whole = True
+    for count, name, parts, ranks in (
+        (model.heads, "attention heads", "tensor", tensor),
+        (model.intermediate if model.dense_layers else 0, "columns of an MLP", "tensor", tensor),
+        (model.expert_intermediate or 0, "columns of an expert", *_slices(tensor, expert)),
+        (model.shared_intermediate, "columns of the expert of every token", "tensor", tensor),
+        (model.vocab, "tokens of the vocabulary", "tensor", tensor),
+    ):
+        if count % ranks:
+            whole = False
+            yield f"{parts} {ranks} does not divide {count} {name}"
+    if model.kv_heads % tensor and tensor % model.kv_heads:
+        whole = False
+        yield f"tensor {tensor} and {model.kv_heads} key-value heads: neither divides the other"
+    if whole:
+        yield from _parts_of_blocks(model, tensor)
+        yield from _parts_of_head(model.draft, tensor)
+
+
+def _one_of(counts: Iterable[int]) -> str:
+    """1, 2 or 4."""
+    *most, last = map(str, counts)
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _slices(tensor: int, expert: int) -> tuple[str, int]:
@@ -143,12 +194,12 @@ def not_by_ranks(config: EngineConfig, model: ModelFacts | None) -> Iterator[Obs
                 f"{instead}, or set {alone}",
             )
     if features.expert > features.tensor:
+        wider = f", or spec.parallelism.tensor: {features.expert} with a GPU for each rank"
         yield Obstacle.of(
             ExitCode.FeatureNotBuilt,
             f"spec.parallelism.expert: {features.expert} with spec.parallelism.tensor {features.tensor} is not built "
             "in this version: experts are spread over the ranks that share each layer",
-            f"set spec.parallelism.expert: {features.tensor}, or spec.parallelism.tensor: {features.expert} with a "
-            "GPU for each rank",
+            f"set spec.parallelism.expert: {features.tensor}{wider if features.expert <= MOST_RANKS else ''}",
         )
 
 

@@ -211,12 +211,9 @@ class AsyncEngine:
 
     def _ready_runner(self) -> "Runner":
         """In the thread: imports torch, which takes seconds."""
-        from graphpod_runtime.engine.ranks.start import runner_of
         from graphpod_runtime.engine.start.start_log import StartLog
 
-        runner = runner_of(self._settings.config, StartLog(log.info).note)
-        runner.start()
-        return runner
+        return self._settings.started(StartLog(log.info).note)
 
     def _ready(self) -> Service:
         if self._service is None:

@@ -74,7 +74,6 @@ class Engine:
         ValueError for arguments that contradict each other, LocalError, TokenizerInvalid or DefaultsInvalid for what is
         wrong with the folder, StartFailure for a start that fails.
         """
-        from graphpod_runtime.engine.ranks.start import runner_of
         from graphpod_runtime.engine.start.start_log import StartLog
 
         self._settings = Settings.of(
@@ -91,8 +90,7 @@ class Engine:
         self._ownership = Ownership.of_callers_thread()
         try:
             with TURNS:
-                self._runner = runner_of(self._settings.config, report or StartLog(log.info).note)
-                self._runner.start()
+                self._runner = self._settings.started(report or StartLog(log.info).note)
                 self._requests = TurnedEngine(self._runner)
         except BaseException:
             self._ownership.end()
@@ -225,12 +223,13 @@ class Engine:
         """Ends what is open, with an error, and gives the memory back; a second call does nothing."""
         if self._closed:
             return
+        from graphpod_runtime.engine.ranks.start import release
+
         self._closed = True
         with TURNS:
             self._requests.fail_all("the engine is closed; make a new Engine")
             self._ownership.end()
-            if self._runner.host_tier is not None:
-                self._runner.host_tier.close()
+            release(self._runner)
             del self._runner, self._requests, self._service
         free_memory()
 

@@ -131,8 +131,10 @@ class LocalOptions:
         )
 
 
-def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Action, ...]:
-    """The options of `serve --model` and `generate` alike."""
+def add_local_options(parser: argparse._ActionsContainer, files: bool = False) -> tuple[argparse.Action, ...]:
+    """The options of `serve --model` and `generate` alike. `files`: those of the host cache's files, too, which only a
+    server has.
+    """
     return (
         parser.add_argument(
             "--device", choices=(AUTO, *Device), default=AUTO, help="auto: a GPU where there is one, else the CPU"
@@ -235,6 +237,7 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             metavar="SIZE",
             help="host memory for KV pages that leave the KV cache, as 32Gi; default: none",
         ),
+        *(_add_file_options(parser) if files else ()),
         parser.add_argument(
             "--tensor-parallel",
             type=number(int, 1, 64),
@@ -256,6 +259,20 @@ def add_local_options(parser: argparse._ActionsContainer) -> tuple[argparse.Acti
             default=1,
             metavar="STAGES",
             help="stages that the layers are divided into, with a GPU each, or --tensor-parallel of them; default: 1",
+        ),
+    )
+
+
+def _add_file_options(parser: argparse._ActionsContainer) -> tuple[argparse.Action, ...]:
+    return (
+        parser.add_argument(
+            "--host-cache-folder",
+            type=Path,
+            metavar="FOLDER",
+            help="files of KV pages under --host-cache, which outlive the server; needs --host-cache-files",
+        ),
+        parser.add_argument(
+            "--host-cache-files", type=memory, metavar="SIZE", help="what these files may take, as 200Gi"
         ),
     )
 
@@ -348,8 +365,17 @@ def _device(asked: str, find_gpus: Callable[[], Gpus], say: Callable[[str], None
     return device
 
 
+def require_no_file(model: Path) -> None:
+    """LocalError where a model's path is that of a file."""
+    if model.is_file():
+        gguf = f"graphpod-engine convert --gguf {model} --out FOLDER makes a folder of it"
+        step = gguf if model.suffix == ".gguf" else "give its folder"
+        raise LocalError(ExitCode.ModelInvalid, f"{model}: a file; {step}")
+
+
 def _look_at(model: Path) -> None:
     """LocalError unless the folder has a model's configuration."""
+    require_no_file(model)
     path = model / "config.json"
     try:
         if (config := json_object(path)) is not None:
@@ -361,5 +387,5 @@ def _look_at(model: Path) -> None:
         raise LocalError(
             ExitCode.ModelInvalid, f"{path}: no model's configuration ({error}); copy the model again"
         ) from error
-    missing = "no config.json" if model.is_dir() else "no such folder"
-    raise LocalError(ExitCode.ModelInvalid, f"{model}: {missing}; give the folder of a Hugging Face style model")
+    missing = "no config.json; give the folder of a" if model.is_dir() else "no such folder; give that of a downloaded,"
+    raise LocalError(ExitCode.ModelInvalid, f"{model}: {missing} Hugging Face style model")

@@ -93,8 +93,10 @@ class ThreadEngine(OpenRequests):
             with contextlib.suppress(CallerGone):
                 self._call(self.fail_all, message)
         finally:
-            if self.runner is not None and self.runner.host_tier is not None:
-                self.runner.host_tier.close()
+            if self.runner is not None:
+                from graphpod_runtime.engine.ranks.start import release
+
+                release(self.runner)
             self.runner = self.loop = None
             self._left()
             with contextlib.suppress(CallerGone):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from graphpod_policy import Policy
-from graphpod_policy.limits import MOST_CONTEXT, MOST_SIZES
+from graphpod_policy.limits import own_ladder
 from graphpod_policy.units import bytes_of
 
 Word = TypeVar("Word", bound=StrEnum)
@@ -57,10 +57,11 @@ def memory(word: str) -> int:
 
 def sizes(word: str) -> tuple[int, ...]:
     """For argparse's `type`: the sizes of a ladder between commas, ascending, each once."""
-    found = tuple(sorted({number(int, 1, MOST_CONTEXT)(part) for part in word.split(",")}))
-    if len(found) > MOST_SIZES:
-        raise ArgumentTypeError(f"{len(found)} sizes are more than {MOST_SIZES}")
-    return found
+    whole = number(int, 1)
+    try:
+        return own_ladder(whole(part) for part in word.split(","))
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def portable(word: str) -> str:

@@ -24,11 +24,11 @@ def model_of(folder: Path, features: FeatureConfig | None = None) -> ModelFacts 
     return replace(model, draft=_draft(features, Path(features.speculative_draft)))
 
 
-def require_start(config: EngineConfig) -> None:
+def require_start(config: EngineConfig, files: bool = True) -> None:
     """StartFailure where settings and model already rule a start out, in explain's words. Memory and GPUs are looked at
-    by the engine's own start.
+    by the engine's own start. `files` False: those in the model's folder are not, or not yet, this model's.
     """
-    plan, model = config.resolved(), model_of(Path(config.model.path), config.features)
+    plan, model = config.resolved(), model_of(Path(config.model.path), config.features) if files else None
     if obstacles := can_start(replace(config, prefill_chunk=plan.prefill_chunk), plan, model):
         raise StartFailure.by(*obstacles)
 

@@ -29,6 +29,11 @@ _uncompiled = [False]
 """Whether what functions were compiled from runs instead of them; the last one counts."""
 
 
+def opaque() -> bool:
+    """Whether opaque calls run their code here, not what it was compiled from."""
+    return not (_uncompiled[-1] or torch.compiler.is_compiling())
+
+
 @contextmanager
 def uncompiled() -> Iterator[None]:
     """Within, every OpaqueCall runs what it was compiled from."""
@@ -49,6 +54,6 @@ class OpaqueCall:
         self._code, self._plain = code, plain or code
 
     def __call__(self, *arguments: Any) -> Any:
-        if _uncompiled[-1] or torch.compiler.is_compiling():
+        if not opaque():
             return self._plain(*arguments)
         return self._code(*arguments) if _recording is None else _recording.call(self._code, arguments)

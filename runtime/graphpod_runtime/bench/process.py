@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -11,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from graphpod_runtime.base.process.command import MODULE
 from graphpod_runtime.bench.messages import Failed, Note, Order, Task, encode, message_of
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class Process(AbstractContextManager["Process"]):
         self._note = note
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the context)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "graphpod_runtime.bench.child", encode(order)],
+            [*MODULE, "graphpod_runtime.bench.child", encode(order)],
             env=os.environ | dict(environment or {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

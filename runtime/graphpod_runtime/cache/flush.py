@@ -2,7 +2,8 @@
 
 A prefix is read from its first page on, so a page is of use only with those in front of it. Nodes go in the order of
 their latest use, each behind those above it, until the time is over or the folder holds nothing else. Pages of the
-device go through slots of the host pool, which gives those of the prefixes that were used longest ago.
+device go through slots of the host pool, which gives those of the prefixes that were used longest ago. A pool with
+fewer slots than a move or a node has pages takes them in turns.
 """
 
 import logging
@@ -69,18 +70,20 @@ class Flush:
         at, text, size = 0, node.text, self._tree.page_size
         while at < len(node.pages) and self._room > 0:
             first = node.end - len(node.pages) + at
-            count = min(self._host.copies.at_once, len(node.pages) - at, self._room)
-            pages, tokens = node.pages[at : at + count], text[: (first + count) * size]
+            pages = node.pages[at : at + min(self._host.copies.at_once, self._room)]
+            tokens = text[: (first + len(pages)) * size]
             without = self._files.without(node.namespace, tokens, first)
             lacking = [page for page, lacks in zip(pages, without, strict=True) if lacks]
-            taken = list[int]()
-            if node.host:
-                slots = lacking
-            else:
+            slots, taken = lacking, list[int]()
+            if lacking and not node.host:
                 slots = taken = self._tree.take_slots(len(lacking), tokens, node.namespace)
-                if len(taken) < len(lacking) or not self._stored(taken, lacking):
+                if not taken or not self._stored(taken, lacking[: len(taken)]):
                     return False
-            slot_of = dict(zip(lacking, slots, strict=True))
+                if len(taken) < len(lacking):
+                    # The pool is smaller than a move: pages behind those that have a slot come next.
+                    pages = pages[: pages.index(lacking[len(taken)])]
+                    tokens = text[: (first + len(pages)) * size]
+            slot_of = dict(zip(lacking, slots, strict=False))
             numbered = [
                 (slot_of[page], self._files.number(slot_of[page])) if page in slot_of else NO_SLOT for page in pages
             ]
@@ -88,7 +91,7 @@ class Flush:
             if not self._waits(self._idle):
                 return False
             self._tree.release(taken)
-            at, self._room, self._used = at + count, self._room - count, self._used - APART * count
+            at, self._room, self._used = at + len(pages), self._room - len(pages), self._used - APART * len(pages)
         return True
 
     def _stored(self, slots: list[int], pages: list[int]) -> bool:

@@ -11,13 +11,14 @@ from graphpod_policy.limits import MOST_CONTEXT
 from graphpod_policy.start.flags import in_flags
 from graphpod_runtime.api.engine import Engine
 from graphpod_runtime.api.errors import EngineFailed, RequestRefused
-from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options
+from graphpod_runtime.api.local_config import LocalError, LocalOptions, add_local_options, require_no_file
 from graphpod_runtime.api.results import Generated
 from graphpod_runtime.api.sampling_options import SamplingOptions
 from graphpod_runtime.api.settings import words_of
 from graphpod_runtime.base.arguments import number
 from graphpod_runtime.base.errors import ModelInvalid
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.commands.other_engines_flags import parsed
 from graphpod_runtime.engine.start.start_log import StartLog
 from graphpod_runtime.front.openai.sampling.sampling_defaults import DefaultsInvalid
 from graphpod_runtime.front.text.tokenizer import TokenizerInvalid
@@ -34,6 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     began = time.time()
     try:
+        require_no_file(options.model)
         read_shape(options.model)  # an unknown architecture is reported before a missing tokenizer
         sampling = SamplingOptions(
             max_tokens=options.max_tokens,
@@ -94,7 +96,7 @@ def _account(engine: Engine, answer: Generated) -> dict[str, object]:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = parsed(parser, arguments)
     if not options.json and (options.logprobs, options.prompt_logprobs) != (None, None):
         parser.error("--logprobs and --prompt-logprobs need --json; add it")
     return options

@@ -12,9 +12,8 @@ from graphpod_policy.start.flags import in_own_words
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.group_key import GROUP_KEY, KeyInvalid
 from graphpod_runtime.base.known_model import require_start
-from graphpod_runtime.base.leader import LEADER, Leader
+from graphpod_runtime.base.leader import LEADER, Leader, ports_of
 from graphpod_runtime.base.process.signals import asks_to_end
-from graphpod_runtime.engine.ranks.meeting import ports_of
 from graphpod_runtime.engine.ranks.worker import work
 from graphpod_runtime.front.requests.termination import Ending, report
 
@@ -30,7 +29,7 @@ def main(path: Path, node: int, termination_log: Path | None) -> int:
 
 
 def _leave(*_: object) -> NoReturn:
-    """Of a worker that no leader's machine has let in yet, or that is asked again."""
+    """Of a worker whose ranks have not begun, or that is asked again."""
     raise SystemExit(ExitCode.Drained)
 
 
@@ -51,23 +50,33 @@ def _wait_for_the_leader(number: int, _: object) -> None:
 def _ending(path: Path, node: int) -> Ending:
     try:
         config = EngineConfig.parse(path.read_bytes())
+        if (what := _no_machine(node, config.features.nodes)) is not None:
+            return Ending(ExitCode.SettingInvalid, what)
         leader = Leader.parse(
             os.environ.get(LEADER, ""), ports_of(config.features.ranks), os.environ.get(GROUP_KEY, "")
         )
-    except (OSError, ConfigError) as error:
+    except OSError as error:
+        return Ending(ExitCode.ConfigInvalid, f"{path}: {error.strerror or error}")
+    except ConfigError as error:
         return Ending(ExitCode.ConfigInvalid, f"{path}: {error}")
     except KeyInvalid as error:
         return Ending(ExitCode.SettingInvalid, str(error))
     except ValueError as error:
         return Ending(ExitCode.SettingInvalid, f"--node-index {node} needs --leader HOST:PORT: {error}")
-    nodes = config.features.nodes
-    if not 0 < node < nodes:
-        what = f"--node-index {node}: the engine has {nodes} machines for {config.features.ranks} ranks"
-        return Ending(ExitCode.SettingInvalid, f"{what}; set --nodes to a higher number")
     try:
         require_start(config)
         with tempfile.TemporaryDirectory(prefix="graphpod-worker-") as folder:
-            fatal = work(config, Path(folder), leader, node, admitted=_stay)
+            fatal = work(config, Path(folder), leader, node, begins=_stay)
     except StartFailure as failure:
         return Ending(failure.code, in_own_words(failure.message, os.environ))
     return Ending(ExitCode.Drained, "") if fatal is None else Ending(ExitCode(fatal.code), fatal.message)
+
+
+def _no_machine(node: int, nodes: int) -> str | None:
+    """Why none of `nodes` machines has this number and ranks alone."""
+    if nodes == 1:
+        return f"--node-index {node}: the engine has 1 machine; set --nodes to the number of machines"
+    if not 0 < node < nodes:
+        what = f"--node-index {node}: the engine has {nodes} machines, with the numbers 0 to {nodes - 1}"
+        return f"{what}; use one of these, or set --nodes to a higher number"
+    return None

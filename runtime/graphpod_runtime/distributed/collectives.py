@@ -49,6 +49,19 @@ def sum_of_ranks(x: Tensor) -> Tensor:
     return result
 
 
+def adds_at_once(x: Tensor) -> bool:
+    """Whether `add_sum_of_ranks` takes states like `x` [rows, width]."""
+    return _pair is not None and x.device.type not in _silent and _pair.adds(x)
+
+
+def add_sum_of_ranks(part: Tensor, x: Tensor, norm: tuple[Tensor, float] | None) -> Tensor:
+    """Adds to `x` in place the sum of what each rank has in the place of `part`, like it. Returns what `norm`, the
+    weight of an RMS norm and its epsilon, makes of `x` then, or `x` without one. One launch, neither traced nor
+    compiled."""
+    assert _pair is not None
+    return _pair.add(part, x, norm)
+
+
 def columns_of_ranks(x: Tensor, ranks: int) -> Tensor:
     """x [rows, width] of every rank, next to each other in the order of ranks: [rows, ranks · width]."""
     result: Tensor = torch.ops.graphpod.columns_of_ranks(x, ranks)

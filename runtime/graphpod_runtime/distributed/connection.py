@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 import torch
 import torch.distributed as distributed
 
+from graphpod_policy import ExitCode
+from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.distributed.agreement import Together
 from graphpod_runtime.distributed.collectives import share_layers_with
 from graphpod_runtime.distributed.interface import interface_to
@@ -20,6 +22,9 @@ INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 that leads to the first rank's."""
 PATIENCE = timedelta(minutes=30)
 """A rank waits so long for another: one may compile while the other has done so. Who watches ranks ends them before."""
+
+_met = False
+"""Whether ranks of GPUs have met in this process."""
 
 
 class Connected(NamedTuple):
@@ -34,7 +39,7 @@ def connect(place: Position, meeting: str, device: torch.device) -> Connected:
     """This process at its `place` among all ranks, which name the same URL as their `meeting`, file:// or tcp://;
     returns when all have come. Tensors of `device` go by NCCL between GPUs, else by gloo; votes always by gloo."""
     url = urlsplit(meeting)
-    interface = "lo" if url.scheme == "file" else interface_to(url.hostname or "", url.port or 0)
+    interface = "lo" if url.scheme == "file" else _interface(url.hostname or "", url.port or 0)
     for name in INTERFACES if interface else ():
         os.environ.setdefault(name, interface)
     cuda, count = device.type == "cuda", place.tensor * place.stages
@@ -49,14 +54,36 @@ def connect(place: Position, meeting: str, device: torch.device) -> Connected:
     votes = distributed.new_group(backend="gloo", timeout=PATIENCE)
     if place.stages == 1:
         ranks = Together(place.rank, count, votes)
-        share_layers_with(None, pair_of(None, device, ranks))
+        share_layers_with(None, pair_of(None, device, ranks) if _shares_memory(device, ranks) else None)
         return Connected(ranks, None)
     ranks = Together(place.rank, count, votes, keeps_first_tokens=place.begins and place.tensor > 1)
     stage, lines = _groups(place)
-    share_layers_with(stage, pair_of(stage, device, ranks))
-    pipeline = Pipeline(place, lines, slots_of(lines, place.rank, device, ranks))
+    shared = _shares_memory(device, ranks)
+    share_layers_with(stage, pair_of(stage, device, ranks) if shared else None)
+    pipeline = Pipeline(place, lines, slots_of(lines, place.rank, device, ranks) if shared else {})
     pipeline.meet(device)
     return Connected(ranks, pipeline)
+
+
+def _shares_memory(device: torch.device, ranks: Together) -> bool:
+    """Whether GPUs may write to each other's memory: in the first engine of a process. Symmetric memory counts the
+    meetings of a process, and ranks must have had as many: the others of a later engine are new processes, which would
+    be waited for without end. All of `ranks` call it, and have the same answer."""
+    global _met
+    if device.type != "cuda":
+        return False
+    first, _met = not _met, True
+    return bool(ranks.least(first))
+
+
+def _interface(host: str, port: int) -> str:
+    """As `interface_to` has it. StartFailure for a host that nothing leads to."""
+    try:
+        return interface_to(host, port)
+    except OSError as error:
+        what = f"nothing leads from this machine to the leader's, {host}: {error.strerror}"
+        step = "correct --leader, or this machine's name servers and routes"
+        raise StartFailure(ExitCode.SettingInvalid, f"{what}; {step}") from error
 
 
 def _groups(place: Position) -> tuple[Any, dict[tuple[int, int], Any]]:

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphpod_runtime.distributed.pushed_sum_triton import KINDS
+from graphpod_runtime.distributed.words_triton import KINDS
 
 SLOTS = 2
 STRIDE = 32

@@ -7,6 +7,7 @@ the other its whole part, whatever the algorithm is, so one exchange is the leas
 import socket
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -15,13 +16,22 @@ import torch.distributed as distributed
 from torch import Tensor
 
 from graphpod_runtime.distributed.agreement import Ranks
-from graphpod_runtime.distributed.sum_ways import MEASURED, PUSHED, WORD, Way, microseconds, most_in_pieces, way_of
+from graphpod_runtime.distributed.sum_ways import (
+    MEASURED,
+    PUSHED,
+    ROW_WORDS,
+    ROWS,
+    WORD,
+    Way,
+    adds_at_once,
+    microseconds,
+    most_in_pieces,
+    way_of,
+)
 
 TRITON = find_spec("triton") is not None
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 RANKS = 2
-_made = False
-"""Whether this process has had a pair. Symmetric memory counts the meetings of a process, and ranks must have had as
-many: the others of a second engine are new processes, which would be waited for without end."""
 
 
 class Pair:
@@ -32,14 +42,14 @@ class Pair:
         import torch.distributed._symmetric_memory as symmetric
 
         from graphpod_runtime.distributed.exchanged_sum_triton import Memory, Shape
-        from graphpod_runtime.distributed.pushed_sum_triton import NOTHING, PLACES, WORDS
+        from graphpod_runtime.distributed.pushed_sum_triton import WORDS
+        from graphpod_runtime.distributed.residual_sum_triton import Memory as Rows
 
         self._group = group
         words = PUSHED // WORD
-        self._own = symmetric.empty(PLACES, words, dtype=torch.int32, device=device).fill_(NOTHING)
-        both = symmetric.rendezvous(self._own, group.group_name)
-        self._other = both.get_buffer(1 - both.rank, (PLACES, words), torch.int32)
-        self._turns = torch.zeros(words // WORDS, dtype=torch.int32, device=device)
+        self._pushed = (*_places(words, group, device), torch.zeros(words // WORDS, dtype=torch.int32, device=device))
+        turns = torch.zeros(ROWS, dtype=torch.int32, device=device)
+        self._rows = Rows(*_places(ROWS * ROW_WORDS, group, device), turns)
         self._shape = Shape()
         own = symmetric.empty(self._shape.bytes, dtype=torch.uint8, device=device).zero_()
         both = symmetric.rendezvous(own, group.group_name)
@@ -62,7 +72,18 @@ class Pair:
             return self.in_pieces(x)
         from graphpod_runtime.distributed.pushed_sum_triton import push_into
 
-        return push_into(x, torch.empty_like(x), self._own, self._other, self._turns)
+        return push_into(x, torch.empty_like(x), *self._pushed)
+
+    def adds(self, x: Tensor) -> bool:
+        """Whether `add` takes states like `x` [rows, width]."""
+        return x.is_contiguous() and adds_at_once(*x.shape, x.dtype)
+
+    def add(self, part: Tensor, x: Tensor, norm: tuple[Tensor, float] | None) -> Tensor:
+        """Adds to `x` in place the sum of what both ranks have in the place of `part`, like it. Returns what `norm`,
+        the weight of an RMS norm and its epsilon, makes of `x` then, or `x` without one."""
+        from graphpod_runtime.distributed.residual_sum_triton import add_into
+
+        return add_into(part.contiguous(), x, norm, self._rows)
 
     def in_pieces(self, x: Tensor) -> Tensor:
         """The sum as `sum` has it of large messages, of any size."""
@@ -87,6 +108,18 @@ class Pair:
         return most_in_pieces(*times)
 
 
+def _places(words: int, group: Any, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Memory of this GPU and of the other one of `group` for turns of `words`, with nothing in it."""
+    import torch.distributed._symmetric_memory as symmetric
+
+    from graphpod_runtime.distributed.pushed_sum_triton import PLACES
+    from graphpod_runtime.distributed.words_triton import NOTHING
+
+    own = symmetric.empty(PLACES, words, dtype=torch.int32, device=device).fill_(NOTHING)
+    both = symmetric.rendezvous(own, group.group_name)
+    return own, both.get_buffer(1 - both.rank, (PLACES, words), torch.int32)
+
+
 class Place(NamedTuple):
     """Where a rank's GPU is."""
 
@@ -103,19 +136,21 @@ class Place(NamedTuple):
 
 def places_of(device: torch.device, ranks: Ranks) -> list[Place]:
     """Those of all `ranks`, in their order; this one's is on `device`."""
-    machine = crc32(socket.gethostname().encode())
-    return [Place(*place) for place in ranks.gathered([machine, device.index or 0])]
+    return [Place(*place) for place in ranks.gathered([_machine(), device.index or 0])]
+
+
+def _machine() -> int:
+    """Machines that were installed alike may have one name, and containers of one machine have names of their own. So
+    both count, the name and what the kernel drew when it started."""
+    drawn = BOOT_ID.read_text() if BOOT_ID.exists() else ""
+    return crc32(f"{socket.gethostname()} {drawn}".encode())
 
 
 def pair_of(group: Any, device: torch.device, ranks: Ranks) -> Pair | None:
     """That of `group`, or of all ranks if None; None where its ranks are not two GPUs of one machine that see each
-    other's memory, and for later engines of a process. All of `ranks` call it, and have the same answer."""
-    global _made
+    other's memory. All of `ranks` call it, and have the same answer."""
     group = group or distributed.group.WORLD
     places = places_of(device, ranks)
     own = [places[rank] for rank in distributed.get_process_group_ranks(group)]
-    possible = device.type == "cuda" and TRITON and len(own) == RANKS and own[0].sees(own[1]) and not _made
-    if not ranks.least(possible):
-        return None
-    _made = True
-    return Pair(group, device, ranks)
+    possible = device.type == "cuda" and TRITON and len(own) == RANKS and own[0].sees(own[1])
+    return Pair(group, device, ranks) if ranks.least(possible) else None

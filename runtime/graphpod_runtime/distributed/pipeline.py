@@ -57,7 +57,7 @@ class Pipeline:
     slots: dict[tuple[int, int], Slots] = field(default_factory=dict)
     """Lines of this rank that go from memory to memory; the others go by their groups."""
     waits_for: str = ""
-    """What of another rank it waits for; empty: nothing."""
+    """What of another rank it waits for, for people, who count stages from one; empty: nothing."""
     _sent: deque[tuple[Any, Tensor]] = field(default_factory=deque)
 
     def meet(self, device: torch.device) -> None:
@@ -72,7 +72,7 @@ class Pipeline:
     def take_states(self, rows: Tensor) -> None:
         """Hidden states of the stage before, into `rows`."""
         here = self.position
-        self._receive(rows, here.rank - here.tensor, f"hidden states of stage {here.stage - 1}")
+        self._receive(rows, here.rank - here.tensor, f"hidden states of stage {here.stage}")
 
     def pass_on(self, states: Tensor) -> None:
         """Sends `states` to the next stage, unless this is the last. They may change when it returns."""
@@ -88,7 +88,7 @@ class Pipeline:
         """At the first rank, `into` becomes the next answer of the last stage; any other rank has none."""
         if self.position.rank == 0:
             last = (self.position.stages - 1) * self.position.tensor
-            self._receive(into, last, f"answers of stage {self.position.stages - 1}")
+            self._receive(into, last, f"answers of stage {self.position.stages}")
 
     def room_for(self, answers: Sequence[int]) -> int:
         """How many of the latest of these answers, bytes each, the last stage can send before the first rank takes

@@ -11,22 +11,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from graphpod_runtime.distributed.words_triton import KINDS, NOTHING, half, word
+
 PLACES = 3
 WORDS = 512
 """Of 32 bits, that a program has."""
-NOTHING = -0x7FFF8000
-"""Two negative zeros in 16 bits, or a number of single precision next to zero: zeros are sent in its place."""
-
-
-@triton.jit
-def _half(bits, kind: tl.constexpr):
-    return bits.to(tl.int16).to(kind, bitcast=True).to(tl.float32)
-
-
-@triton.jit
-def _word(low, high, kind: tl.constexpr):
-    low = low.to(kind).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
-    return low | (high.to(kind).to(tl.int16, bitcast=True).to(tl.int32) << 16)
 
 
 @triton.jit
@@ -46,15 +35,12 @@ def _push(
     while tl.max((came == nothing).to(tl.int32), 0) != 0:
         came = tl.load(own + turn * place + at, there, other=0, volatile=True)
     if halves:
-        low = _half(sent, kind) + _half(came, kind)
-        total = _word(low, _half(sent >> 16, kind) + _half(came >> 16, kind), kind)
+        low = half(sent, kind) + half(came, kind)
+        total = word(low, half(sent >> 16, kind) + half(came >> 16, kind), kind)
     else:
         total = (sent.to(tl.float32, bitcast=True) + came.to(tl.float32, bitcast=True)).to(tl.int32, bitcast=True)
     tl.store(out + at, total, there)
     tl.store(turns + part, (turn + 1) % places)
-
-
-KINDS = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
 
 def push_into(x: Tensor, out: Tensor, own: Tensor, other: Tensor, turns: Tensor) -> Tensor:

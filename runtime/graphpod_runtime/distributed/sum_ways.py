@@ -12,6 +12,9 @@ MEASURED = (1 << 20, 4 << 20, 16 << 20)
 """Bytes of the messages whose times decide between pieces and the backend."""
 WORD, ALIGNED = 4, 16
 """Bytes that messages are multiples of: those pushed at once, and those sent in pieces."""
+ROWS, ROW_WORDS = 128, 4096
+"""Of states to which a sum is added in one launch with the norm, at most: programs of an H100 that all run at a time,
+each with a row of words of 32 bits."""
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 ROUNDS, CALLS = 3, 10
 _HEAD_START = 2_000_000
@@ -33,6 +36,11 @@ def way_of(nbytes: int, dtype: torch.dtype, most: int) -> Way:
     if nbytes <= PUSHED and nbytes % WORD == 0:
         return Way.Words
     return Way.Pieces if PUSHED < nbytes <= most and nbytes % ALIGNED == 0 else Way.Backend
+
+
+def adds_at_once(rows: int, width: int, dtype: torch.dtype) -> bool:
+    """Whether a sum is added to states [rows, width], and normalised, in one launch."""
+    return dtype in DTYPES[:2] and rows <= ROWS and width % 2 == 0 and width <= 2 * ROW_WORDS
 
 
 def most_in_pieces(pieces: Sequence[int], backend: Sequence[int]) -> int:

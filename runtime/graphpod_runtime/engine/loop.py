@@ -118,7 +118,8 @@ class Loop:
             runner.counters, self.scheduler, capacity, config.model.name, lambda: self.grammars.waiting
         )
         idle = config.features.sleep_after_seconds
-        self._slumber = Slumber(runner.sleeper, runner.counters, self.scheduler.kv.forget, beat, idle)
+        forget, ranks = self.scheduler.kv.forget, config.features.ranks
+        self._slumber = Slumber(runner.sleeper, runner.counters, forget, beat, idle, ranks=ranks)
         self._runs_behind, self._rouse, self._rehearse = runs_behind, rouse, rehearse
         self._delay = LaunchDelay()
         self._pipeline = RunAhead(self.scheduler, runner, self._planned, self._delay if runs_behind else None)

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any
 from graphpod_policy import Device, EngineConfig, ExitCode, config_hash
 from graphpod_policy.start.flags import in_own_words
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.base.group_key import GROUP_KEY, KeyInvalid
-from graphpod_runtime.base.leader import LEADER, Leader
+from graphpod_runtime.base.files.model_sample import sample_of
+from graphpod_runtime.base.leader import leader_of, ports_of
 from graphpod_runtime.base.process.signals import leave_ending_to_the_parent
 from graphpod_runtime.compiled.bytecode import forget_bytecode
 from graphpod_runtime.engine import before_torch
 from graphpod_runtime.engine.loop import Loop, Runner
 from graphpod_runtime.engine.pulse import Pulse
-from graphpod_runtime.engine.ranks.meeting import ports_of
+from graphpod_runtime.engine.ranks.meeting import ports_behind
 from graphpod_runtime.engine.ranks.others import Others
-from graphpod_runtime.engine.ranks.roster import Roster
+from graphpod_runtime.engine.ranks.roster import Roster, listening
 from graphpod_runtime.engine.start.collector import PausedCollector
 from graphpod_runtime.engine.start.start_log import StartLog
 from graphpod_runtime.grammar.vocabulary import GrammarsUnavailable
@@ -147,22 +147,19 @@ def _real_runner(
 
 def _roster(config: EngineConfig, pulse: Pulse) -> Roster | None:
     """The other machines, once all of them have come; None where the engine has one machine. StartFailure without an
-    address, or where its port is taken."""
-    nodes = config.features.nodes
-    if nodes == 1:
+    address, or where one of its ports is taken."""
+    if (leader := leader_of(config.features, os.environ)) is None:
         return None
+    nodes, ranks = config.features.nodes, config.features.ranks
     try:
-        leader = Leader.parse(
-            os.environ.get(LEADER, ""), ports_of(config.features.ranks), os.environ.get(GROUP_KEY, "")
-        )
-        roster = Roster(leader, nodes, config.features.ranks, config_hash(config.canonical()))
-    except KeyInvalid as error:
-        raise StartFailure(ExitCode.SettingInvalid, str(error)) from error
-    except ValueError as error:
-        what = f"an engine of {nodes} machines needs the address of the leader's: {error}; set --leader HOST:PORT"
-        raise StartFailure(ExitCode.SettingInvalid, what) from error
+        for port in ports_behind(leader, ranks, config.features.ranks_of_node):
+            listening(port).close()  # used once all have come
+        port = leader.port
+        mark, model = config_hash(config.canonical()), sample_of(Path(config.model.path))
+        roster = Roster(leader, nodes, ranks, mark, model)
     except OSError as error:
-        what = f"--leader {leader}: the port cannot be listened on: {error.strerror}; choose another one"
+        what = f"--leader {leader}: port {port} cannot be listened on: {os.strerror(error.errno or 0)}"
+        what += f"; choose a port with {ports_of(ranks) - 1} free ones behind it"
         raise StartFailure(ExitCode.SettingInvalid, what) from error
     said: list[int] = []
 

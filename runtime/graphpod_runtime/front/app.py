@@ -14,20 +14,18 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 from starlette.types import ASGIApp
 
-from graphpod_policy import ConfigError, ExitCode
-from graphpod_policy.start.flags import in_own_words
-from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.base.known_model import model_of, require_start
+from graphpod_policy import ExitCode
+from graphpod_runtime.base.known_model import model_of
 from graphpod_runtime.base.process.signals import asks_to_end
 from graphpod_runtime.front import drain as draining
-from graphpod_runtime.front.access.api_key import ApiKey, ApiKeyInvalid
+from graphpod_runtime.front.access.api_key import ApiKey
 from graphpod_runtime.front.access.cors import with_cors
 from graphpod_runtime.front.access.root_path import RootPath
-from graphpod_runtime.front.access.tls import Certificate, TlsInvalid
+from graphpod_runtime.front.access.tls import Certificate
 from graphpod_runtime.front.health import admin_app
 from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
 from graphpod_runtime.front.middleware import ApiMiddleware
-from graphpod_runtime.front.options import ServeOptions
+from graphpod_runtime.front.options import Checked, ServeOptions
 from graphpod_runtime.front.requests.engine_client import ENGINE_COMMAND, EngineClient
 from graphpod_runtime.front.requests.request_trace import EngineTraces
 from graphpod_runtime.front.requests.sleeping import Sleeping
@@ -41,6 +39,7 @@ from graphpod_runtime.front.tracing.traced_app import TracedApp
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.messages import CounterSnapshot, Event, Heartbeat, Residence, Warmup
 from graphpod_runtime.wire.report import State, captured_after
+from graphpod_runtime.wire.socket import no_sockets
 from graphpod_runtime.wire.wakefulness import awake_seconds
 
 if TYPE_CHECKING:
@@ -53,29 +52,19 @@ log = logging.getLogger("graphpod.front")
 WATCH_SECONDS = 1.0
 GOODBYE_SECONDS = 2.0
 """How long open streams have for their error event, and a drained engine for its exit."""
+RANKS_SECONDS = 2.5
+"""How much longer the first of several ranks has for its exit: it waits for the others to end (`LEAVE_SECONDS`)."""
 
 
-def run(options: ServeOptions, http: socket.socket, admin: socket.socket) -> int:
+def run(options: ServeOptions, checked: Checked, http: socket.socket, admin: socket.socket) -> int:
     """Serves on the two listening sockets; returns the exit code after the termination message was written."""
-    try:
-        status = Status.of(options.config.read_bytes(), os.environ.get("POD_UID", ""))
-        require_start(status.config)
-        key = ApiKey(options.api_key_file) if options.api_key_file is not None else None
-        certificate = Certificate(options.tls_folder) if options.tls_folder is not None else None
-    except (OSError, ConfigError) as error:
-        return report(Ending(ExitCode.ConfigInvalid, f"{options.config}: {error}"), options.termination_log)
-    except (ApiKeyInvalid, TlsInvalid) as error:
-        return report(Ending(ExitCode.SettingInvalid, str(error)), options.termination_log)
-    except StartFailure as failure:  # not after the seconds in which each rank imports torch
-        return report(Ending(failure.code, in_own_words(failure.message, os.environ)), options.termination_log)
+    status = Status.of(checked.config, checked.config_hash, os.environ.get("POD_UID", ""))
     # Not closed: that would wait for the threads of requests, of which one may take minutes.
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     try:
-        front = Front(options, status, key, certificate)
+        front = Front(options, status, checked.key, checked.certificate)
     except OSError as error:
-        what = f"no sockets in {error.filename or 'a temporary folder'}: {error.strerror}"
-        step = "set TMPDIR to a folder that can be written, with a path of at most 70 characters"
-        return report(Ending(ExitCode.SettingInvalid, f"{what}; {step}"), options.termination_log)
+        return report(Ending(ExitCode.SettingInvalid, no_sockets(error)), options.termination_log)
     return report(runner.run(front.run(http, admin)), options.termination_log)
 
 
@@ -242,7 +231,8 @@ class Front:
             seconds = 0.0 if self._hurry else draining.ACCEPT_SECONDS
         left = await draining.drain(self._status, self._engine, self._http, self._serving, seconds)
         self._engine.drain(left)
-        await asyncio.sleep(left + GOODBYE_SECONDS)  # the engine's own exit ends this wait
+        goodbye = GOODBYE_SECONDS + (RANKS_SECONDS if self._status.config.features.ranks > 1 else 0.0)
+        await asyncio.sleep(left + goodbye)  # the engine's own exit ends this wait
         return Ending(ExitCode.Drained, "drained; the engine was ended by force")
 
     async def _watch(self) -> Ending:

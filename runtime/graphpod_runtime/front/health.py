@@ -48,7 +48,7 @@ def admin_app(
     async def readyz(request: Request) -> Response:
         if status.started and status.change is not None and not status.draining:
             return answer(False, status.sleep_state)
-        return answer(status.ready, "draining" if status.draining else f"warm-up: {status.state}")
+        return answer(status.ready, "draining" if status.draining else status.engine_state)
 
     async def warmup(request: Request) -> Response:
         return JSONResponse(status.warmup())

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphpod_policy import SamplingSource
+from graphpod_policy import EngineConfig, SamplingSource
 from graphpod_policy.http_limits import DEFAULT_LIMITS, HttpLimits
+from graphpod_runtime.front.access.api_key import ApiKey
+from graphpod_runtime.front.access.tls import Certificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +32,14 @@ class ServeOptions:
     otlp_endpoint: str | None = None
     trace_sampling_per_million: int | None = None
     limits: HttpLimits = DEFAULT_LIMITS
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was read of the options' files, and found good, before a port listens."""
+
+    config: EngineConfig
+    config_hash: str
+    """Of the bytes of engine.json."""
+    key: ApiKey | None
+    certificate: Certificate | None

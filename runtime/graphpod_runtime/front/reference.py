@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphpod_policy.config import ServingConfig
+from graphpod_policy.http_limits import BODY_RATE
 from graphpod_policy.http_limits import DEFAULT_LIMITS as HTTP
 from graphpod_runtime.front.anthropic import blocks
 from graphpod_runtime.front.anthropic import request as anthropic
@@ -62,7 +63,7 @@ CODES: dict[Code, tuple[int, str]] = {
     "response_not_found": (404, "This pod has no such response: it is too old, was deleted, or another pod has it."),
     "unknown_url": (404, "The message lists the endpoints."),
     "method_not_supported": (405, "Use the method in `Allow`."),
-    "request_timeout": (408, "The body stopped coming. Send the request again."),
+    "request_timeout": (408, "The body stopped coming, or came too slowly. Send the request again."),
     "slow_reader": (408, "Only as an event: the client did not read its stream. Read faster, or ask for less."),
     "request_too_large": (413, "The body has too many bytes or values. Shorten the prompt, or send fewer at once."),
     "unsupported_content_encoding": (415, "Send the body uncompressed."),
@@ -80,7 +81,8 @@ CODES: dict[Code, tuple[int, str]] = {
 LIMITS: tuple[tuple[str, str], ...] = (
     (
         "body",
-        f"{HTTP.body_bytes >> 20} MiB (`bodySize`), and {HTTP.body_seconds} s between two pieces of it (`bodyTimeout`)",
+        f"{HTTP.body_bytes >> 20} MiB (`bodySize`). {HTTP.body_seconds} s between two pieces of it (`bodyTimeout`). "
+        f"The whole body gets this time, and 1 s more for each {BODY_RATE >> 10} KiB that came",
     ),
     ("bodies that one pod reads at a time", f"{HTTP.bodies_bytes >> 20} MiB together: 16 times `bodySize`"),
     ("strings, lists and objects of one body", f"{parse.MAX_NODES}"),

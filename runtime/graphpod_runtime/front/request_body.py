@@ -1,10 +1,12 @@
 """One request's body on its way in: read whole within the limits of one body and of all, or read past."""
 
 import asyncio
+import time
+from collections.abc import Callable
 
 from starlette.types import Message, Receive, Scope
 
-from graphpod_policy.http_limits import HttpLimits
+from graphpod_policy.http_limits import BODY_RATE, HttpLimits
 from graphpod_runtime.front.requests.errors import ApiError, too_large, unavailable
 
 DISCARD_SECONDS = 10.0
@@ -28,12 +30,20 @@ class RequestBody:
     it.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, room: BodyRoom, *, has_come: bool = False) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        room: BodyRoom,
+        *,
+        has_come: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`has_come`: the server has read all of it."""
         headers = {name for name, _ in scope["headers"]}
         self.complete = headers.isdisjoint((b"content-length", b"transfer-encoding"))
         """Whether the client has sent all of it."""
-        self._receive, self._room, self._has_come = receive, room, has_come
+        self._receive, self._room, self._has_come, self._clock = receive, room, has_come, clock
         self._parts: list[bytes] = []
         self._held = 0
         self._expects = b"expect" in headers
@@ -42,16 +52,22 @@ class RequestBody:
 
     async def read(self) -> ApiError | None:
         """Reads all of it; 408, 413 or 503 where that would take too much time or memory. Raises Interrupted."""
-        limits = self._room.limits
+        limits, began = self._room.limits, self._clock()
         while not self.complete:
+            left = limits.body_time(self._held) - (self._clock() - began)
             try:
                 if self._has_come:
                     part = await self._next()  # without a timer, which takes longer than to read
+                elif left <= 0:
+                    raise TimeoutError
                 else:
-                    async with asyncio.timeout(limits.body_seconds):
+                    async with asyncio.timeout(min(limits.body_seconds, left)):
                         part = await self._next()
             except TimeoutError:
-                message = f"The body did not continue for {limits.body_seconds:g} s; send the request again."
+                message = (
+                    f"The body stopped or came too slowly, after {self._held} bytes. Send the request again, "
+                    f"without a pause of {limits.body_seconds:g} s and with at least {BODY_RATE} bytes a second."
+                )
                 return ApiError(408, message, code="request_timeout")
             self._held += len(part)
             self._room.held += len(part)

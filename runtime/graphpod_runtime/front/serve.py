@@ -1,7 +1,8 @@
-"""`graphpod-engine serve`: sockets first, everything else after.
+"""`graphpod-engine serve`: what rules a start out first, then sockets, everything else after.
 
 Only the standard library and the policy's words are imported before both ports listen; the rest of the front (and
-with it the HTTP server and the tokenizer) is imported when probes can already wait in the sockets' queues.
+with it the HTTP server and the tokenizer) is imported when probes can already wait in the sockets' queues. What
+settings and the model's config.json rule out takes no more than that: no port listens for an engine that cannot start.
 """
 
 import logging
@@ -15,11 +16,17 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from graphpod_policy.config import ConfigError, EngineConfig
+from graphpod_policy.config import ConfigError, EngineConfig, config_hash
 from graphpod_policy.exit_codes import ExitCode
+from graphpod_policy.start.flags import in_own_words
 from graphpod_runtime.base.errors import SourceFailed
+from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.known_model import require_start
+from graphpod_runtime.base.leader import leader_of
 from graphpod_runtime.base.process.signals import asks_to_end
-from graphpod_runtime.front.options import ServeOptions
+from graphpod_runtime.front.access.api_key import ApiKey, ApiKeyInvalid
+from graphpod_runtime.front.access.tls import Certificate, TlsInvalid
+from graphpod_runtime.front.options import Checked, ServeOptions
 from graphpod_runtime.front.requests.termination import Ending, report
 from graphpod_runtime.front.server.listen import address, listen
 
@@ -34,6 +41,9 @@ def serve(options: ServeOptions) -> int:
         signal.signal(early, _end_at_once)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    checked = _checked(options)
+    if isinstance(checked, Ending):
+        return report(checked, options.termination_log)
     try:
         http = listen(options.host, options.http_port)
         admin = listen(options.host, options.admin_port)
@@ -43,22 +53,46 @@ def serve(options: ServeOptions) -> int:
         "listening: http %s, admin %s", *(address(*bound.getsockname()[:2]) for bound in (http, admin))
     )
 
-    if (ending := _small_files(options.config)) is not None:
+    if (ending := _small_files(checked.config)) is not None:
         return report(ending, options.termination_log)
 
     from graphpod_runtime.front.app import run
 
-    return run(options, http, admin)
+    return run(options, checked, http, admin)
 
 
-def _small_files(path: Path) -> Ending | None:
-    """Where weights are streamed, their source's small files, which all that follows reads; how the process ends where
-    they do not come. A configuration that cannot be read is for the front to report.
-    """
+def _checked(options: ServeOptions) -> Checked | Ending:
+    """What the options name, or how the process ends where a start is ruled out already."""
     try:
-        model = EngineConfig.parse(path.read_bytes()).model
-    except (OSError, ConfigError):
-        return None
+        data = options.config.read_bytes()
+        config = EngineConfig.parse(data)
+        require_start(config, files=config.model.stream is None)
+        leader_of(config.features, os.environ)
+        return Checked(
+            config,
+            config_hash(data),
+            ApiKey(options.api_key_file) if options.api_key_file is not None else None,
+            Certificate(options.tls_folder) if options.tls_folder is not None else None,
+        )
+    except OSError as error:
+        return Ending(ExitCode.ConfigInvalid, f"{options.config}: {error.strerror or error}")
+    except ConfigError as error:
+        return Ending(ExitCode.ConfigInvalid, f"{options.config}: {error}")
+    except (ApiKeyInvalid, TlsInvalid) as error:
+        return Ending(ExitCode.SettingInvalid, str(error))
+    except StartFailure as failure:
+        return _ending(failure)
+
+
+def _ending(failure: StartFailure) -> Ending:
+    return Ending(failure.code, in_own_words(failure.message, os.environ))
+
+
+def _small_files(config: EngineConfig) -> Ending | None:
+    """Where weights are streamed, their source's small files, which all that follows reads; how the process ends where
+    they do not come, or where they rule a start out.
+    """
+    model = config.model
     if model.stream is None:
         return None
     from graphpod_runtime.streaming.folder import prepare
@@ -74,6 +108,10 @@ def _small_files(path: Path) -> Ending | None:
     logging.getLogger("graphpod.front").info(
         "weights stay at %s: %d files of them are read at each start", found.uri, len(found.files)
     )
+    try:
+        require_start(config)  # now that config.json has come
+    except StartFailure as failure:
+        return _ending(failure)
     return None
 
 

@@ -65,7 +65,7 @@ class ServerInfo:
             return unavailable("The server is shutting down; send requests to another replica.", "draining")
         if self._status.started and self._status.change is not None:
             return unavailable(f"The model's weights are not on the device ({self._status.sleep_state}).", "asleep")
-        return unavailable(f"The model is not ready (warm-up: {self._status.state}).", "not_ready")
+        return unavailable(f"The model is not ready ({self._status.engine_state}).", "not_ready")
 
     async def _metrics(self, accept: str) -> Response:
         # Off the loop of the streams, and one at a time: the text has hundreds of lines, and anyone may ask for it.

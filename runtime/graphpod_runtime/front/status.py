@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from graphpod_policy import EngineConfig, Phase, config_hash, limits
+from graphpod_policy import EngineConfig, Phase, limits
 from graphpod_runtime.wire.messages import Residence
 from graphpod_runtime.wire.report import PhaseReport, Report, State
 
@@ -45,10 +45,9 @@ class Status:
     """What was asked for and keeps requests away: until Wake, or until new weights are in their places."""
 
     @classmethod
-    def of(cls, data: bytes, pod_uid: str) -> "Status":
-        """The status at process start, of the configuration file's bytes. Raises ConfigError."""
-        config = EngineConfig.parse(data)
-        return cls(config, config_hash(data), pod_uid, first_report(config).as_dict())
+    def of(cls, config: EngineConfig, config_hash: str, pod_uid: str) -> "Status":
+        """The status at process start; the hash is that of the configuration file's bytes."""
+        return cls(config, config_hash, pod_uid, first_report(config).as_dict())
 
     def update(self, report: dict[str, Any]) -> None:
         """The engine has reported how its start goes."""
@@ -69,6 +68,11 @@ class Status:
     def ready(self) -> bool:
         """Whether a request would be served now. One that sleeps for want of requests serves the next one."""
         return self.started and self.engine_alive and not self.draining and self.change is None
+
+    @property
+    def engine_state(self) -> str:
+        """Where the start is, or that the engine served and has died."""
+        return "the engine has died" if self.started and not self.engine_alive else f"warm-up: {self.state}"
 
     @property
     def away(self) -> str | None:

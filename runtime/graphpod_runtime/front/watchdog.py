@@ -12,6 +12,8 @@ from graphpod_policy import Facts, ModelFacts, Plan, refine
 from graphpod_policy.start.stage_limits import FLOOR_SECONDS, IMPORT, stage_limits
 from graphpod_runtime.wire.messages import Heartbeat
 
+UNMET = "; if ranks cannot connect: open all ports between their machines, or set GLOO_ and NCCL_SOCKET_IFNAME"
+"""Where the ranks of several machines have not met: what connects them chooses its ports itself."""
 SILENT_SECONDS = 20.0
 """Of the first of several ranks, whose heart beats unless it imports: it is stopped, and so are the others."""
 
@@ -28,6 +30,7 @@ class Watchdog:
         """The stage and the last progress: one value, because probes read it on a thread of their own."""
         self._turned = self._beat = clock()
         self._ranks = plan.features.tensor * plan.features.pipeline
+        self._unmet = UNMET if plan.features.nodes > 1 else ""
         self._silent_seconds = SILENT_SECONDS if self._ranks > 1 else None
         self.limits = stage_limits(plan, FLOOR_SECONDS)
         """Seconds without progress that each stage may take."""
@@ -56,7 +59,8 @@ class Watchdog:
         silent, limit = self._clock() - progress, self.limits.get(stage, FLOOR_SECONDS)
         if silent <= limit:
             return None
-        return f"no progress at {stage} for {silent:.0f} s, the limit is {limit:.0f} s"
+        because = self._unmet if stage == IMPORT else ""
+        return f"no progress at {stage} for {silent:.0f} s, the limit is {limit:.0f} s{because}"
 
     def mute(self) -> str | None:
         """For how long the first of several ranks stands still, heart and all; None when it does not."""

@@ -14,84 +14,11 @@ from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import KvScale, ModelShape
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.distributed.collectives import columns_of_ranks
-from graphpod_runtime.models.attention.projections import projections
-from graphpod_runtime.models.layer_functions import Forms, LayerFunctions
-from graphpod_runtime.models.mlp.dense import DenseMlp
-from graphpod_runtime.models.mlp.experts import Experts
-from graphpod_runtime.models.norm import NormTensors, RowNorm
+from graphpod_runtime.models.layers.layer import DecoderLayer, norm_of
+from graphpod_runtime.models.layers.layer_functions import LayerFunctions
+from graphpod_runtime.models.layers.summed_layers import SummedLayers
 from graphpod_runtime.models.parts import embedded, vocabulary_rows
 from graphpod_runtime.models.rope.rope_tables import rope_tables
-
-
-def _norm(shape: ModelShape, dtype: torch.dtype, *width: int) -> RowNorm:
-    """Over `width`; a row's without."""
-    return RowNorm(shape.norm, width or (shape.hidden,), shape.norm_eps, dtype)
-
-
-class DecoderLayer(nn.Module):
-    """One layer. q, k and v are one matrix, gate and up are another: two reads of the input instead of five."""
-
-    functions: LayerFunctions
-    """Set by the body, which shares them among layers."""
-
-    def __init__(self, shape: ModelShape, index: int, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.shape, self.index = shape, index
-        bare = not shape.norm_inputs or (index == 0 and shape.bare_input)
-        self.norm_before_attention = None if bare else _norm(shape, dtype)
-        self.qkv, self.norm_q, self.norm_k, self.out = projections(shape, index, dtype)
-        self.norm_attended = _norm(shape, dtype) if shape.norm_results else None
-        self.norm_before_mlp = self.norm_before_attention
-        if not shape.parallel:
-            self.norm_before_mlp = _norm(shape, dtype) if shape.norm_inputs else None
-        mixture = shape.experts(index)
-        self.mlp = DenseMlp(shape, index, dtype) if mixture is None else Experts(mixture, shape.hidden, dtype)
-        self.norm_result = _norm(shape, dtype) if shape.norm_results else None
-
-    @property
-    def forms(self) -> Forms:
-        attention = self.qkv.weight.form, self.out.weight.form
-        if isinstance(self.mlp, Experts):
-            # Not which layers have it: they share what is compiled.
-            return Forms(*attention, mixture=self.mlp.mixture._replace(layers=()))
-        return Forms(*attention, self.mlp.gate_up.weight.form, self.mlp.down.weight.form)
-
-    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor, attend: Attend) -> Tensor:
-        """x [tokens, hidden], tables [tokens, 1, head_dim] -> [tokens, hidden]"""
-        return self.behind(self.attended(x, cosines, sines, attend), x)
-
-    def behind(self, attended: Tensor, x: Tensor) -> Tensor:
-        """What follows attention over x: [tokens, heads · d] and x -> [tokens, hidden]; x is given away."""
-        result: Tensor = self.functions.after(
-            attended,
-            x,
-            self.out.weight.tensors(),
-            self.out.bias,
-            _tensors(self.norm_attended),
-            _tensors(self.norm_before_mlp),
-            *self.mlp.arguments(),
-            _tensors(self.norm_result),
-        )
-        return result
-
-    def attended(self, x: Tensor, cosines: Tensor, sines: Tensor, attend: Attend) -> Tensor:
-        """Attention over x: [tokens, heads · d]."""
-        # A method of its own: q, k and v keep their memory, a fifth of a graph pool, until it returns.
-        q, k, v = self.functions.before(
-            x,
-            cosines,
-            sines,
-            _tensors(self.norm_before_attention),
-            self.qkv.weight.tensors(),
-            self.qkv.bias,
-            None if self.norm_q is None else self.norm_q.weight,
-            None if self.norm_k is None else self.norm_k.weight,
-        )
-        return attend(self.index, q, k, v)
-
-
-def _tensors(norm: RowNorm | None) -> NormTensors | None:
-    return None if norm is None else norm.tensors()
 
 
 class DecoderBody(nn.Module):
@@ -124,23 +51,33 @@ class DecoderBody(nn.Module):
 
     read_layers: tuple[int, ...] = ()
     """In front of which layers a draft head reads states."""
+    summed: SummedLayers | None = None
+    """What computes passes of a few rows, if anything does."""
 
-    def forward(self, hidden: Tensor, positions: Tensor, attend: Attend) -> Tensor | tuple[Tensor, Tensor]:
-        """What the layers give; where a head reads layers, next to it their states [tokens, layers · hidden]."""
+    def rotations(self, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Of each layer, cosines and sines [rows, 1, width] by which it rotates."""
         everywhere = within = self.cosines[positions], self.sines[positions]
         if self.shape.local_rope_theta is not None:
             within = self.local_cosines[positions], self.local_sines[positions]
+        nowhere = everywhere
         if self.shape.unrotated:
             nowhere = torch.ones_like(everywhere[0]), torch.zeros_like(everywhere[1])
+        return [
+            nowhere if index in self.shape.unrotated else everywhere if self.shape.window(index) is None else within
+            for index in range(len(self.layers))
+        ]
+
+    def forward(self, hidden: Tensor, positions: Tensor, attend: Attend) -> Tensor | tuple[Tensor, Tensor]:
+        """What the layers give; where a head reads layers, next to it their states [tokens, layers · hidden]."""
+        rotations = self.rotations(positions)
+        if self.summed is not None and not self.read_layers and self.summed.take(hidden):
+            return self.summed(hidden, rotations, attend)
         states: list[Tensor] = []
         for index, layer in enumerate(self.layers):
             if index in self.read_layers:
                 # A compiled layer adds to its input.
                 states.append(hidden.clone())
-            cosines, sines = everywhere if self.shape.window(index) is None else within
-            if index in self.shape.unrotated:
-                cosines, sines = nowhere
-            hidden = layer(hidden, cosines, sines, attend)
+            hidden = layer(hidden, *rotations[index], attend)
         return (hidden, torch.cat(states, -1)) if states else hidden
 
 
@@ -159,7 +96,7 @@ class Decoder(nn.Module):
         if shape.norm is Norm.RmsPlusOne:  # Gemma's, in whose model it is a tensor
             self._embedding_scale = torch.tensor(shape.embedding_scale, dtype=dtype, device="cpu").item()
         self.body = DecoderBody(shape, dtype, max_model_len)
-        self.norm = _norm(shape, dtype)
+        self.norm = norm_of(shape, dtype)
         self.output = (
             self.embedding
             if shape.tied
@@ -190,6 +127,7 @@ class Decoder(nn.Module):
         return final
 
     def compile_halves(self, cache: CompileCache | None) -> int:
+        self.body.summed = None if cache is None else SummedLayers.of(self.body.layers)
         return sum(functions.compile(cache) for functions in self.body.functions.values())
 
     def module(self) -> nn.Module:

@@ -14,7 +14,8 @@ from graphpod_policy.model.architectures import HeadNorm, Norm
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.models.attention.latent_targets import latent_targets
 from graphpod_runtime.models.attention.latent_weights import LatentOut, LatentQkv
-from graphpod_runtime.models.decoder import Decoder, DecoderBody, DecoderLayer
+from graphpod_runtime.models.decoder import Decoder, DecoderBody
+from graphpod_runtime.models.layers.layer import DecoderLayer
 from graphpod_runtime.models.mlp.experts import Experts
 from graphpod_runtime.models.norm import RowNorm
 from graphpod_runtime.models.parts import Cuts, cuts_of, expert_cuts

@@ -5,6 +5,8 @@ heart beats in its own. The front listens on both as files in a private folder, 
 the thread that needs the frames: a frame wakes one thread, not three as with a library that has threads of its own.
 """
 
+import errno
+import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +22,21 @@ SEND_LIMIT_SECONDS = 2.0
 """A closing engine waits so long for its last frame to leave."""
 AT_ONCE = 1024
 """Frames of commands that are read together."""
+PATH_BYTES = 107
+LONGEST_NAME = "rank-1000000"
+"""Of a socket in an engine's folder, where its ranks meet, too."""
+
+
+def require_room(folder: Path) -> None:
+    """OSError where the path of `folder` leaves no room for the names of sockets in it."""
+    if len(os.fsencode(folder / LONGEST_NAME)) > PATH_BYTES:
+        raise OSError(errno.ENAMETOOLONG, "the path is too long for sockets", str(folder))
+
+
+def no_sockets(error: OSError) -> str:
+    """What a temporary folder that cannot have sockets is refused with."""
+    what = f"no sockets in {error.filename or 'a temporary folder'}: {error.strerror}"
+    return f"{what}; set TMPDIR to a folder that can be written, with a path of at most 70 characters"
 
 
 class FrontEnd:

@@ -113,7 +113,7 @@ class Registry:
                 f"{self._uri.shown}: layer {number} has the media type {shown(kind)} and no file name",
                 next_step="publish tar layers, or files with org.opencontainers.image.title as oras push does",
             )
-        return RemoteFile(f"layer-{number:04}", count, digest, found[1], media_type=kind, title=title)
+        return RemoteFile(f"layer-{number:04}", count, digest, found[1], title=title)
 
     def read(self, file: RemoteFile, start: int, end: int | None) -> Iterator[memoryview]:
         with self._get(f"blobs/{file.address}", ranges.header(file, start, end)) as reply:

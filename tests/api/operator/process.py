@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -23,6 +22,7 @@ from tests.api.operator.forks import nursery
 from tests.eventually import Eventually
 from tests.forked import Forked
 from tests.places import Place
+from tests.ports import free_port
 
 USER = "operator"
 RULES, LEASE_RULES, OPTIONAL_RULES = (
@@ -87,13 +87,6 @@ def paths(sources: Iterable[Path]) -> dict[str, str]:
     """The environment of a process whose packages come from these folders; empty for today's."""
     found = os.pathsep.join(map(str, sources))
     return {"PYTHONPATH": found} if found else {}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass

@@ -14,8 +14,8 @@ TERM = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": 
     ("wrong", "field", "words"),
     [
         ({"resources": {"requests": {"cpu": "4"}, "limits": {"cpu": "2"}}}, "spec.resources.requests.cpu", "more than"),
-        ({"resources": {"limits": {"gpus": 1}}}, "spec.resources.limits", "must be a standard resource"),
-        ({"resources": {"requests": {"nvidia.com/gpu": 1}}}, "spec.resources.limits", "Limit must be set"),
+        ({"resources": {"limits": {"gpus": 1}}}, "spec.resources.limits", "not a resource of a container"),
+        ({"resources": {"requests": {"example.com/nic": 1}}}, "spec.resources.requests[example.com/nic]", "is not set"),
         (
             {"placement": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": TERM}}}},
             "spec.placement.affinity",
@@ -32,7 +32,7 @@ TERM = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": 
         ({"placement": {"runtimeClassName": "A B"}}, "spec.placement.runtimeClassName", "RFC 1123"),
     ],
     ids=[
-        "requests above limits", "no such resource", "GPUs in requests only", "operator of affinity",
+        "requests above limits", "no such resource", "a device in requests only", "operator of affinity",
         "field of affinity", "toleration", "node selector", "priority class", "runtime class",
     ],
 )  # fmt: skip

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from testbed.binaries.foreign import Foreign
 from tests.api.operator.pods import AdminPorts, crashed, report, running, set_status
@@ -17,6 +18,20 @@ TWO: dict[str, Any] = {"parallelism": {"pipeline": 2, "nodes": 2}}
 ONE: dict[str, Any] = {"parallelism": {"pipeline": 2}}
 GROUPS = "leaderworkerset.sigs.k8s.io"
 SETS = "/apis/apps/v1/namespaces/{}/statefulsets/{}"
+
+
+PARTITION = "spec.rolloutStrategy.rollingUpdateConfiguration.partition"
+
+
+def older() -> Manifest:
+    """The CRD without a field that it has since version 0.7."""
+    crd: Manifest = yaml.safe_load(Foreign.LeaderWorkerSet.manifest().read_text())
+    found = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    *path, last = PARTITION.split(".")
+    for name in path:
+        found = found["properties"][name]
+    del found["properties"][last]
+    return crd
 
 
 def stateful_set(place: Place, name: str, template: Manifest, labels: dict[str, str], start: int) -> None:
@@ -93,6 +108,9 @@ def test_several_nodes_wait_for_their_kind_and_a_group_is_ready_when_its_leader_
     )
     assert place.names("deployments,services") == []
 
+    place.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(older()))
+    told = eventually(place.reached("Accepted", "False", "LeaderWorkerSetOutdated"), timeout=60)
+    assert f"has no field {PARTITION}; install LeaderWorkerSet 0.9 or newer" in told
     serve(place, Foreign.LeaderWorkerSet)
     eventually(lambda: place.names("leaderworkersets"), timeout=60)
     leader, worker = made(place, eventually)
@@ -149,7 +167,7 @@ def test_a_worker_that_ends_is_the_reason_of_its_groups_restart(
         grouped.kubectl("delete", "pod", one["metadata"]["name"], "--grace-period=0", "--force")
     eventually(lambda: len(pods(grouped)) == 2)
     told = eventually(grouped.reached("WorkloadAvailable", "False", "Restarting"))
-    assert "a group starts again after RankDied" in told
+    assert "a group starts again after RankDied: rank 1 has ended: signal SIGKILL" in told
     serving(grouped, admin_ports, eventually)
     assert "lastFailure" not in grouped.status()
 

@@ -8,10 +8,11 @@ import pytest
 
 from stubs.proxy import Proxy
 from tests.api.operator.pods import AdminPorts
-from tests.api.operator.process import USER, Operator, free_port
+from tests.api.operator.process import USER, Operator
 from tests.audit import Audit
 from tests.eventually import Eventually
 from tests.places import Place
+from tests.ports import free_port
 
 pytestmark = pytest.mark.chaos
 PROBE_SECONDS = 1.0

@@ -40,6 +40,7 @@ SPEC: dict[str, Any] = {
         "topologySpread": [{"topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}],
         "priorityClassName": "serving",
         "runtimeClassName": "nvidia",
+        "schedulerName": "volcano",
         "doNotDisrupt": True,
     },
 }
@@ -65,6 +66,7 @@ def test_contract_22_what_placement_asks_stands_in_pods_that_restricted_lets_in(
     assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("topology.kubernetes.io/zone", "DoNotSchedule")
     assert (spec["priorityClassName"], spec["priority"]) == ("serving", 1000)
     assert spec["runtimeClassName"] == "nvidia"
+    assert spec["schedulerName"] == "volcano"
     assert spec["imagePullSecrets"] == [{"name": "registry"}]
     assert container["imagePullPolicy"] == "Always"
     assert container["resources"]["limits"] == {"memory": "4Gi", "nvidia.com/gpu": "1"}

@@ -91,10 +91,12 @@ def pods(place: Place) -> list[str]:
 
 
 def conditions(place: Place) -> dict[str, list[tuple[str, str, str]]]:
-    """Type, status and reason of each service's conditions."""
+    """Type, status and reason of each service's conditions, which are a map by type: their order is no part of it."""
     found = json.loads(place.kubectl("get", "gisvc", "-o", "json"))["items"]
     return {
-        one["metadata"]["name"]: [(row["type"], row["status"], row["reason"]) for row in one["status"]["conditions"]]
+        one["metadata"]["name"]: sorted(
+            (row["type"], row["status"], row["reason"]) for row in one["status"]["conditions"]
+        )
         for one in found
     }
 

@@ -13,8 +13,9 @@ from graphpod_operator.handlers.admission_server import PATH
 from stubs.certificate import make
 from testbed import Cluster
 from testbed.host.network import Addresses
-from tests.api.operator.process import Operator, free_port, grant
+from tests.api.operator.process import Operator, grant
 from tests.places import Place, service
+from tests.ports import free_port
 
 
 def host_of(cluster: Cluster) -> str:

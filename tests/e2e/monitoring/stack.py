@@ -18,7 +18,7 @@ from testbed.binaries.golang import binary
 from tests.api.chart.rendered import NAMESPACE as SYSTEM
 from tests.api.chart.rendered import objects, render
 from tests.api.operator.pods import running, set_status
-from tests.api.operator.process import USER, Operator, free_port, grant, serve
+from tests.api.operator.process import USER, Operator, grant, serve
 from tests.clusters import own_cluster
 from tests.crd import serve_crd
 from tests.eventually import Eventually
@@ -28,6 +28,7 @@ from tests.monitoring.prometheus import Prometheus
 from tests.monitoring.scaled import SCRAPE_SECONDS, scaled
 from tests.monitoring.selected import LABELS, NAMESPACE, Selected
 from tests.places import Place
+from tests.ports import free_port
 
 QUICK = """
 from graphpod_operator.observe import warmup_poller

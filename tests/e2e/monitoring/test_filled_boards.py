@@ -1,9 +1,9 @@
 """A user who knows only Helm and PromQL: the chart on real nodes with monitoring, an example, a load, and boards.
 
 Prometheus is configured by monitors alone: the chart's, the operator's, and that of an exporter for GPUs. The load
-meets a ladder that is too short (fallbacks), a KV cache that is too small (pages in host memory), a change of the
-service (a rollout), and a capture that fails then (a degradation). At the end the service sleeps and wakes. `make
-boards` keeps what each step printed and what each panel showed, and draws every board.
+meets a ladder that is too short (fallbacks), a KV cache that is too small (pages in host memory and in files), a
+change of the service (a rollout), and a capture that fails then (a degradation). At the end the service sleeps and
+wakes. `make boards` keeps what each step printed and what each panel showed, and draws every board.
 """
 
 import json
@@ -53,28 +53,33 @@ VALUES = (
     *(f"--set-json=monitoring.{one}.labels={json.dumps(LABELS)}" for one in ("podMonitors", "serviceMonitor", "rules")),
 )
 # the graph of two requests: with three drafts each it has eight rows
-FAULT = {"env": [{"name": "GRAPHPOD_FAULT", "value": "capture:decode:8"}]}
+FAULT = {"name": "GRAPHPOD_FAULT", "value": "capture:decode:8"}
 FAILURES = "sum by (phase, reason) (graphpod_graph_capture_failures_total) > 0"
 PODS = "count(count by (pod) (last_over_time(graphpod_build_info[1h])))"
 COPIED = "sum by (direction) (graphpod_host_cache_copied_bytes_total) > 0"
+MOVED = "sum by (direction) (graphpod_host_cache_file_moved_bytes_total) > 0"
+PAGES = "kv-pages"
+"""The volume for files of KV pages."""
 NOTES = {fleet.GPU.title: "a fixture with values of another GPU: these pods run on a CPU"}
 
 
-def example(collector: str, **more: Manifest) -> Manifest:
-    """examples/smollm2.yaml with monitoring, drafts, traces, a host tier and sleep. Its decode ladder is shorter than
-    its load, its longest prefill graph has no use, its KV cache holds six long prompts, and an old pod goes after the
-    new one has come: two pods then share two cores.
+def example(collector: str, *env: Manifest) -> Manifest:
+    """examples/smollm2.yaml with monitoring, drafts, traces, a host tier, files and sleep. Its decode ladder is
+    shorter than its load, its longest prefill graph has no use, its KV cache holds six long prompts and its host tier
+    two, and an old pod goes after the new one has come: two pods then share two cores.
     """
     found: Manifest = yaml.safe_load(EXAMPLE.read_text())
     spec = found["spec"]
     drafts = {"method": "Ngram", "steps": 3, "maxBatch": 4}
     spec["monitoring"] = {"enabled": True}
     spec["engine"] |= {"maxBatch": 4, "speculative": drafts, "tracing": {"endpoint": collector}}
-    spec["engine"] |= {"kvCacheMemory": "128Mi", "hostCache": {"size": "256Mi"}, "sleep": True}
+    files = {"path": f"/{PAGES}", "size": "512Mi"}
+    spec["engine"] |= {"kvCacheMemory": "128Mi", "hostCache": {"size": "64Mi", "file": files}, "sleep": True}
+    volumes, mounts = [{"name": PAGES, "emptyDir": {}}], [{"name": PAGES, "mountPath": f"/{PAGES}"}]
+    spec["podTemplate"] = {"volumes": volumes, "volumeMounts": mounts, "env": list(env)}
     spec["graph"] |= {"sizes": {"prefill": [16, 64, 128, 256, 1024], "decode": [1, 2]}}
     spec["resources"]["limits"]["cpu"] = "1"
     spec["rollout"] = {"strategy": "Surge"}
-    spec |= more
     return found
 
 
@@ -155,7 +160,7 @@ def _told(place: Place, folder: Path, collector: Collector, gpus: dcgm.Exporter)
 
         def second() -> str:
             made.moment("the service is changed, chats of 8 tokens")
-            said = apply(example(collector.url, podTemplate=FAULT))
+            said = apply(example(collector.url, FAULT))
             with asking(f"{address(cluster)}/v1/chat/completions", body() | {"max_tokens": 8}) as traffic:
                 eventually(lambda: len(place.pods(NAME)) == 2, timeout=60)
                 have_gpus()
@@ -187,6 +192,7 @@ def _told(place: Place, folder: Path, collector: Collector, gpus: dcgm.Exporter)
         made.step(f"kubectl annotate gisvc {NAME} {SLEEP_ANNOTATION}=true", slept)
         for expr in (
             COPIED,
+            MOVED,
             FAILURES,
             "sum by (phase, planned, effective) (graphpod_operator_policy_degradations_total) > 0",
             PODS,
@@ -231,3 +237,5 @@ def test_the_fault_and_the_rollout_are_in_the_numbers(story: Story) -> None:
     assert said[PODS] == "2"
     assert "direction=store" in said[COPIED]
     assert "direction=load" in said[COPIED]
+    assert "direction=write" in said[MOVED]
+    assert "direction=read" in said[MOVED]

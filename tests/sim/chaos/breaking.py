@@ -15,9 +15,10 @@ from stubs.kubecall import Verb, Which
 from testbed.errors import TestbedError
 from testbed.nodes.kwok import SIMULATED
 from testbed.process import send
-from tests.api.operator.process import free_port, grant
+from tests.api.operator.process import grant
 from tests.eventually import Eventually
 from tests.places import LABEL
+from tests.ports import free_port
 from tests.sim.chaos.arena import WITHIN, Arena, Inject
 from tests.sim.chaos.aside import meanwhile
 from tests.sim.chaos.scenarios import NAME

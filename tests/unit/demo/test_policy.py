@@ -37,6 +37,17 @@ def test_each_phase_is_a_line_and_one_that_runs_a_weaker_policy_says_why_and_wha
     assert "a GPU is missing" not in "".join(lines), "prefill runs what was planned"
 
 
+def test_a_decision_about_both_phases_is_one_of_the_phase_that_runs_a_weaker_policy() -> None:
+    graph = {
+        "prefill": phase(planned="Breakable", effective="Breakable"),
+        "decode": phase(effective="Breakable"),
+        "decisions": [decision("prefill, decode", "memory ran out")],
+    }
+    assert describe({"status": {"graph": graph}}).splitlines()[3:] == [
+        "  prefill, decode: memory ran out (SelfCheck); report it"
+    ]
+
+
 def test_a_phase_that_has_no_answer_yet_shows_a_dash() -> None:
     running = phase()
     del running["effective"], running["selfCheck"]

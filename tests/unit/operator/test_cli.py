@@ -136,3 +136,8 @@ def test_a_reader_that_closes_the_pipe_ends_a_command_without_a_traceback(unbuff
     finally:
         os.close(writer)
     assert (ended.returncode, ended.stderr) == (cli.PIPE_CLOSED, b"")
+
+
+def test_without_a_command_all_of_them_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert "    explain " in capsys.readouterr().err

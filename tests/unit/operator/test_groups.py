@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from graphpod_operator.cache.child import DeploymentRollout
 from graphpod_operator.cache.pod import Pod
 from graphpod_operator.cache.service import Service
 from graphpod_operator.conditions.reasons import Reason
@@ -18,13 +19,16 @@ from graphpod_operator.install.network_access import Access
 from graphpod_operator.kube.absent_kinds import not_served
 from graphpod_operator.kube.cluster import ServerRefused
 from graphpod_operator.kube.resources import Resource
+from graphpod_operator.observe.observed_state import Observed
 from graphpod_operator.plan.capture_failure_annotation import died
 from graphpod_operator.plan.desired_children import desire
 from graphpod_operator.plan.desired_state import Desired
+from graphpod_operator.plan.downloads import Weights
 from graphpod_operator.plan.plan_input import PlanInput
 from graphpod_operator.plan.refused import Refused
 from graphpod_operator.render.pod import group_key
 from graphpod_operator.revisions.garbage_collection import PRUNE_SECONDS
+from graphpod_operator.status.group_findings import find_no_surge
 from tests.unit.operator.objects import IMAGES, INSTALLED, NAMESPACE, inference_service, outcome, planned, pod, report
 from tests.unit.operator.world import World
 
@@ -83,6 +87,7 @@ def test_a_group_has_a_pod_for_each_node_and_every_pod_its_place_from_the_contro
     (front,), (ranks,) = leader["spec"]["containers"], worker["spec"]["containers"]
     assert front.keys() - ranks.keys() == {"ports", "startupProbe", "readinessProbe", "livenessProbe"}
     assert all(front[name] == value for name, value in ranks.items())
+    assert leader["spec"]["shareProcessNamespace"], "process 1 of a container that has just begun takes no SIGTERM"
     marks = [template["metadata"]["annotations"] for template in (leader, worker)]
     assert marks[0] == marks[1]
     assert marks[0]["graphpod.dev/template"] == wanted.template
@@ -265,7 +270,7 @@ def test_processors_of_a_pod_are_shared_out_to_the_ranks_in_it() -> None:
 @pytest.mark.parametrize(
     ("spec", "reason", "words"),
     [
-        ({"parallelism": {"nodes": 2}}, Reason.ParallelismInvalid, "nodes 2 do not divide 1 ranks"),
+        ({"parallelism": {"nodes": 2}}, Reason.ParallelismInvalid, "nodes 2 do not divide 1 rank"),
         (
             {"parallelism": {"tensor": 4, "nodes": 2}, "resources": {"limits": {"nvidia.com/gpu": 1}}},
             Reason.ParallelismInvalid,
@@ -274,7 +279,7 @@ def test_processors_of_a_pod_are_shared_out_to_the_ranks_in_it() -> None:
         (
             {**TWO, "resources": {"limits": {"nvidia.com/gpu": 2}}},
             Reason.FeatureNotBuilt,
-            "GPUs without a rank (4 GPUs, 2 ranks)",
+            "GPUs without a rank (2 GPUs in each of 2 pods, 2 ranks)",
         ),
         (
             {**TWO, "model": {"uri": "s3://bucket/model", "stream": True}},
@@ -351,7 +356,10 @@ async def test_a_group_is_ready_when_all_of_it_is_and_its_leader_alone_is_asked(
     wanted = await grouped(world)
     await see(world, wanted, part(0, wanted), part(1, wanted, ready=True))
     assert world.condition("Ready")[0] != "True", "a worker that runs proves nothing"
-    assert world.message("WorkloadAvailable").startswith("0 of 1 groups of 2 pods of this spec serve")
+    assert world.message("WorkloadAvailable") == (
+        "0 of 1 groups of 2 pods of this spec serve; if it stays so: "
+        f"kubectl -n {NAMESPACE} logs -l graphpod.dev/inferenceservice=demo --prefix"
+    )
     await see(world, wanted, part(0, wanted, ready=True), part(1, wanted, ready=True), ready=1)
     assert world.condition("Ready") == ("True", "Ready")
     assert world.message("WorkloadAvailable") == "1 of 1 groups of 2 pods serve"
@@ -379,7 +387,10 @@ async def test_a_lost_worker_is_the_reason_until_its_group_serves_again(world: W
     # the pods of the new group know nothing of it
     await see(world, wanted, part(0, wanted), part(1, wanted, ready=True))
     assert world.condition("WorkloadAvailable") == ("False", "Restarting")
-    assert "a group starts again after RankDied" in world.message("WorkloadAvailable")
+    assert world.message("WorkloadAvailable") == (
+        "a group starts again after RankDied: machine 1 of 2 (10.0.0.2) has gone; 0 of 1 groups of 2 pods of this spec "
+        f"serve; for the new pods: kubectl -n {NAMESPACE} logs -l graphpod.dev/inferenceservice=demo --prefix"
+    )
     failure = world.service["status"]["lastFailure"]
     assert (failure["reason"], failure["pod"], failure["exitCode"]) == ("RankDied", "demo-group-0", 31)
     successor = world.successor()
@@ -400,6 +411,41 @@ async def test_a_group_that_is_stopped_has_not_failed(world: World) -> None:
     pods = goes(part(0, wanted, running=False, engine=stopped)), goes(part(1, wanted, running=False, engine=killed))
     await see(world, wanted, *pods)
     assert world.condition("WorkloadAvailable") == ("False", "Starting")
+    assert "lastFailure" not in world.service["status"]
+
+
+async def test_what_follows_the_end_of_a_leader_does_not_hide_its_cause(world: World) -> None:
+    """The pods are deleted once the leader's container runs again, and the kubelet stops that run; its last request has
+    no grace period, and finalizers keep the pod a while longer.
+    """
+    wanted = await grouped(world)
+    stuck = ended(32, "RankStuck: rank 1 of 2 stands still at Ready: no heartbeat for 20 s")
+    for code in (0, 137):
+        stopped = {"exitCode": code, "reason": "Error", "finishedAt": "2026-01-01T00:01:00Z"}
+        leader = goes(part(0, wanted, restarts=1, running=False, engine={**stuck, "state": {"terminated": stopped}}))
+        leader["metadata"] |= {"deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": 0}
+        await see(world, wanted, leader, goes(part(1, wanted)))
+        assert world.condition("WorkloadAvailable") == ("False", "RankStuck")
+    left = goes(part(1, wanted, restarts=1, engine=ended(31, "RankDied: the leader's machine has gone")))
+    await see(world, wanted, left)
+    assert world.condition("WorkloadAvailable") == ("False", "Restarting")
+    assert "a group starts again after RankStuck: rank 1 of 2 stands still" in world.message("WorkloadAvailable")
+    no_node = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available: 2 node(s) had taints."}
+    waiting = part(0, wanted, running=False, container="", status={"conditions": [no_node]})
+    await see(world, wanted, waiting, left)
+    assert world.condition("WorkloadAvailable") == ("False", "GroupUnschedulable")
+    await see(world, wanted, part(0, wanted), left)
+    assert "a group starts again after RankStuck: rank 1 of 2 stands still" in world.message("WorkloadAvailable")
+    assert world.told("RankDied") == []
+
+
+async def test_a_leader_that_is_deleted_lets_its_worker_go_and_neither_has_failed(world: World) -> None:
+    wanted = await grouped(world)
+    leader = goes(part(0, wanted, running=False))
+    leader["status"]["phase"] = "Succeeded"
+    await see(world, wanted, leader, part(1, wanted, restarts=1, engine=ended(0)))
+    assert world.condition("WorkloadAvailable") == ("False", "Starting")
+    assert world.message("WorkloadAvailable").endswith("new pods wait until 1 old pod has gone")
     assert "lastFailure" not in world.service["status"]
 
 
@@ -525,6 +571,84 @@ async def test_an_autoscaler_scales_groups(world: World) -> None:
     made = world.cluster.objects[PLACE]
     assert made["spec"]["replicas"] == 2
     assert "f:replicas" not in made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
+
+
+async def test_what_counts_groups_selects_leaders_alone(world: World) -> None:
+    """The average of an autoscaler over all pods of groups would be that over leaders, divided by their size."""
+    wanted = await grouped(world, autoscaling={"min": 2, "max": 4, "target": 4})
+    await see(world, wanted, part(0, wanted, ready=True), part(1, wanted, ready=True), ready=1)
+    status, made = world.service["status"], group(wanted)
+    selected = dict(pair.split("=") for pair in status["selector"].split(","))
+    leads, works = (
+        selected.items() <= made[name]["metadata"]["labels"].items() for name in ("leaderTemplate", "workerTemplate")
+    )
+    assert (leads, works) == (True, False)
+    assert (status["replicas"], status["readyReplicas"]) == (1, 1)
+    assert "HPA keeps 2 to 4 groups of 2 pods" in world.message("ScalingReady")
+
+
+async def pause(world: World, value: str) -> None:
+    metadata = {**world.service["metadata"], "annotations": {"graphpod.dev/paused": value}}
+    world.write(Resource.InferenceService, {**world.service, "metadata": metadata})
+    await world.reconcile()
+
+
+def test_a_rollout_that_waits_for_weights_is_no_fault_of_the_controller_of_groups() -> None:
+    raw = inference_service(**TWO)
+    wanted = planned(**TWO)
+    rollout = DeploymentRollout.of_groups({**the(wanted, LWS), "status": {"replicas": 1}})
+    seen = Observed(rollout, (Pod.of(part(0, planned(**TWO, engine={"maxBatch": 4}))),), {})
+    old = find_no_surge(Service.of(raw), wanted, seen, ())
+    assert old is not None
+    assert old.reason is Reason.LeaderWorkerSetOutdated
+    waiting = replace(wanted, weights=Weights("demo", None, None, (), frozenset(), evicts=False, waits=True))
+    assert find_no_surge(Service.of(raw), waiting, seen, ()) is None
+
+
+async def test_a_controller_that_cannot_surge_is_named_and_one_that_says_its_generation_is_not(world: World) -> None:
+    before = await grouped(world)
+    await see(world, before, part(0, before, ready=True), part(1, before, ready=True), ready=1)
+    await world.edit(**TWO, engine={"maxBatch": 4})
+    await world.reconcile()
+    old = part(0, before, ready=True), part(1, before, ready=True)
+    await see(world, before, *old, ready=1)
+    assert world.condition("WorkloadAvailable") == ("False", "LeaderWorkerSetOutdated")
+    assert world.message("Ready").endswith("install 0.9 or newer, or set spec.rollout.strategy: Replace")
+    await pause(world, "true")
+    assert world.condition("WorkloadAvailable") == ("False", "Starting"), "it is the operator that has not begun"
+    await pause(world, "false")
+    made = world.cluster.objects[PLACE]
+    world.cluster.put(LWS, {**made, "status": {**made["status"], "observedGeneration": 99}})
+    await world.relist()
+    await world.reconcile()
+    assert world.condition("WorkloadAvailable") == ("False", "Starting")
+    await world.edit(**TWO, engine={"maxBatch": 4}, **REPLACE)
+    await world.reconcile()
+    await see(world, before, *old, ready=1)
+    assert world.condition("WorkloadAvailable") == ("False", "Starting")
+
+
+def test_the_queue_of_kueue_stands_on_the_object_that_makes_groups_and_on_their_pods() -> None:
+    raw, queue = inference_service(**TWO), {"kueue.x-k8s.io/queue-name": "gpus"}
+    raw["metadata"]["labels"] = queue
+    found = desire(PlanInput(Service.of(raw), INSTALLED))
+    assert isinstance(found, Desired)
+    made, templates = the(found, LWS), group(found)
+    for part in (made, templates["leaderTemplate"], templates["workerTemplate"]):
+        assert queue.items() <= part["metadata"]["labels"].items()
+
+
+async def test_a_group_that_has_no_room_for_a_worker_names_what_ends_a_wait_for_each_other(world: World) -> None:
+    wanted = await grouped(world)
+    no_node = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available: 2 Insufficient cpu."}
+    waiting = part(1, wanted, running=False, container="", status={"conditions": [no_node]})
+    await see(world, wanted, part(0, wanted), waiting)
+    for kind in ("Scheduled", "WorkloadAvailable", "Ready"):
+        assert world.condition(kind) == ("False", "GroupUnschedulable")
+        assert world.message(kind) == (
+            "pod demo-group-0-1: 0/2 nodes are available: 2 Insufficient cpu; free or add nodes, or relax "
+            "spec.placement; if groups wait for each other: docs/how-to/several-nodes.md#groups-that-wait"
+        )
 
 
 @pytest.mark.parametrize("strategy", [{}, REPLACE])

@@ -165,7 +165,7 @@ TABLE: dict[str, tuple[Observed, Reason]] = {
         Reason.RankStuck,
     ),
     "rank: no GPU": (
-        ended(26, "GpuMissing: rank 1: PyTorch 2.11.0 sees 1 GPUs, the engine is to run on 2"),
+        ended(26, "GpuMissing: rank 1: PyTorch 2.11.0 sees 1 GPU, the engine is to run on 2"),
         Reason.GpuMissing,
     ),
     "engine: of another version": (ended(17, "FeatureNotBuilt: sleep"), Reason.EngineRefused),

@@ -65,6 +65,12 @@ def test_a_start_timeout_is_kept_in_whole_minutes(asked: str, seconds: int) -> N
     assert start_limit(degraded) == seconds, "a weaker plan of the operator keeps it"
 
 
+@pytest.mark.parametrize(("engine", "seconds"), [({}, 168 * 3600), ({"startTimeout": "2h"}, 7200)])
+def test_the_leader_of_a_group_may_wait_for_a_worker_that_has_no_node(engine: dict[str, Any], seconds: int) -> None:
+    spec = {"parallelism": {"pipeline": 2, "nodes": 2}, "engine": engine}
+    assert plan_of(**spec).start_limit == seconds
+
+
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_a_rollout_may_take_a_whole_start_before_it_counts_as_stuck(spec: dict[str, Any]) -> None:
     found = deployment(spec)

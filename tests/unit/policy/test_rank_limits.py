@@ -238,7 +238,7 @@ def test_families_whose_checkpoints_fuse_or_reorder_heads_are_divided(architectu
 
 def test_ranks_need_a_gpu_each_and_processes_on_a_cpu() -> None:
     assert refused(Features(tensor=3), LLAMA) == ""
-    assert "tensor 3 and pipeline 1 make 3 ranks for 1 GPUs" in refused(Features(Device.Cuda, 1, tensor=3), LLAMA)
+    assert "tensor 3 and pipeline 1 make 3 ranks for 1 GPU;" in refused(Features(Device.Cuda, 1, tensor=3), LLAMA)
 
 
 def test_machines_have_as_many_ranks_each_and_gpus_are_those_of_one() -> None:
@@ -250,12 +250,35 @@ def test_machines_have_as_many_ranks_each_and_gpus_are_those_of_one() -> None:
     assert "set spec.resources.limits[nvidia.com/gpu]: 3" in found
 
 
+def test_nodes_that_do_not_divide_the_ranks_are_the_only_reason_whatever_the_gpus() -> None:
+    """Their number is that of a pod, which nobody can set right for such nodes."""
+    model = LLAMA | {"num_attention_heads": 8, "num_key_value_heads": 4}
+    for gpus in (1, 2, 3):
+        assert refused(Features(Device.Cuda, gpus, tensor=2, pipeline=2, nodes=3), model) == (
+            "spec.parallelism: nodes 3 do not divide 4 ranks, and each machine has as many; set spec.parallelism.nodes "
+            "to 1, 2 or 4, or make tensor times pipeline a multiple of 3"
+        )
+
+
+def test_all_that_tensor_does_not_divide_is_one_reason_with_the_numbers_that_would() -> None:
+    model = LLAMA | {"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 50000}
+    assert refused(Features(tensor=3), model) == (
+        "spec.parallelism: tensor 3 does not divide 8 attention heads, tensor 3 does not divide 50000 tokens of the "
+        "vocabulary, tensor 3 and 4 key-value heads: neither divides the other; set spec.parallelism.tensor to 1, 2, 4 "
+        "or 8, which this model divides by"
+    )
+    mixture = QWEN_MIXTURE | {"num_attention_heads": 8, "num_key_value_heads": 4}
+    found = refused(Features(tensor=6, expert=2), mixture)
+    assert found.endswith("set spec.parallelism.tensor to 2, 4 or 8, which this model divides by")
+
+
 def test_stages_need_a_layer_each_and_no_equal_share() -> None:
     assert refused(Features(pipeline=2), LLAMA | {"num_hidden_layers": 9}) == ""
-    assert "pipeline 4 has more stages than the model has layers (3)" in refused(
-        Features(pipeline=4), LLAMA | {"num_hidden_layers": 3}
+    assert refused(Features(pipeline=4), LLAMA | {"num_hidden_layers": 3}) == (
+        "spec.parallelism: pipeline 4 has more stages than the model has layers (3); lower spec.parallelism.pipeline "
+        "to at most 3"
     )
-    assert "tensor 1 and pipeline 3 make 3 ranks for 1 GPUs" in refused(Features(Device.Cuda, 1, pipeline=3), LLAMA)
+    assert "tensor 1 and pipeline 3 make 3 ranks for 1 GPU;" in refused(Features(Device.Cuda, 1, pipeline=3), LLAMA)
 
 
 @pytest.mark.parametrize(
@@ -341,8 +364,10 @@ def test_whole_experts_are_divided_over_the_ranks_of_each_layer() -> None:
     assert "expert 3 does not divide 61 experts" in refused(
         Features(tensor=3, expert=3), QWEN_MIXTURE | {"num_experts": 61}
     )
-    found = refused(Features(tensor=3, expert=3), LLAMA)
-    assert "expert 3, and the model has no experts; remove spec.parallelism.expert" in found
+    for expert in (2, 3):
+        found = refused(Features(tensor=3, expert=expert), LLAMA)
+        assert f"expert {expert}, and the model has no experts; remove spec.parallelism.expert" in found
+        assert "does not divide tensor" not in found
     found = refused(Features(tensor=3, expert=6), QWEN_MIXTURE)
     assert "spec.parallelism.expert: 6 with spec.parallelism.tensor 3 is not built in this version" in found
     assert "set spec.parallelism.expert: 3, or spec.parallelism.tensor: 6 with a GPU for each rank" in found

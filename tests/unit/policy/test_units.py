@@ -38,7 +38,8 @@ def test_what_somebody_wrote_is_a_quantity_again(amount: int, text: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.26, "0.3 s"), (41.2, "41 s"), (599, "599 s"), (3600, "60 min"), (8423, "2.3 h")]
+    ("seconds", "text"),
+    [(0.26, "0.3 s"), (41.2, "41 s"), (599, "599 s"), (3600, "60 min"), (8423, "2.3 h"), (604800, "168 h")],
 )
 def test_durations_are_seconds_minutes_or_hours(seconds: float, text: str) -> None:
     assert duration(seconds) == text

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from graphpod_sources.report.server import Server
 from stubs import hub
 from stubs.faults.fault import Fault, Freeze
 from stubs.web import Where
+from tests.eventually import Eventually
 from tests.loopback import LOOPBACKS
 from tests.unit.sources.fetching import MODEL, put, there
 
@@ -113,7 +115,9 @@ def test_an_argument_that_cannot_be_is_refused_with_what_can(
     assert more[0] in capsys.readouterr().err
 
 
-def test_the_port_shows_progress_while_it_goes_on_and_a_signal_leaves_it_behind(tmp_path: Path) -> None:
+def test_the_port_shows_progress_while_it_goes_on_and_a_signal_leaves_it_behind(
+    tmp_path: Path, eventually: Eventually
+) -> None:
     put(tmp_path / "served/org/tiny/main", MODEL)
     (tmp_path / "cache").mkdir()
     with hub.serve(tmp_path / "served").serving() as stub:
@@ -126,12 +130,18 @@ def test_the_port_shows_progress_while_it_goes_on_and_a_signal_leaves_it_behind(
             found = re.search(r"port (\d+)", process.stdout.readline())
             assert found is not None
             frozen.reached()
-            with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/progress", timeout=10) as answer:
-                report = json.load(answer)
+
+            def report() -> dict[str, Any]:
+                with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/progress", timeout=60) as answer:
+                    said: dict[str, Any] = json.load(answer)
+                return said
+
+            eventually(lambda: report()["files"] == 2)  # the others come side by side with the frozen one
+            last = report()
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 143
-    assert set(report) == KEYS
-    assert (report["phase"], report["totalFiles"], report["files"]) == ("Downloading", 3, 2)
+            assert process.wait(60) == 143
+    assert set(last) == KEYS
+    assert (last["phase"], last["totalFiles"], last["files"]) == ("Downloading", 3, 2)
     assert left(tmp_path)["phase"] == "Downloading"
 
 

@@ -8,7 +8,7 @@ import pytest
 import graphpod_policy
 import graphpod_runtime
 from graphpod_policy.exit_codes import NEXT_STEP
-from graphpod_policy.start.flags import BY_FLAGS, FLAGS, in_flags, in_own_words
+from graphpod_policy.start.flags import ARGUMENTS, BY_FLAGS, FLAGS, in_flags, in_own_words
 
 POLICY, ENGINE = (Path(str(package.__file__)).parent for package in (graphpod_policy, graphpod_runtime))
 NOT_BY_FLAGS = (
@@ -46,6 +46,21 @@ def test_a_message_names_the_flag_of_a_field(message: str, flags: str) -> None:
     assert in_flags(message) == flags
     assert in_own_words(message, {}) == message
     assert in_own_words(message, {BY_FLAGS: "1"}) == flags
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [
+        ("set spec.parallelism.tensor to 1 or 3, which this model", "set tensor_parallel to 1 or 3, which this model"),
+        ("or set spec.parallelism.tensor: 1", "or set tensor_parallel=1"),
+        ("set spec.graph.decode: Disabled to run", "set decode=Disabled to run"),
+        ("shorten spec.graph.sizes", "shorten prefill_sizes or decode_sizes"),
+        ("set spec.graph.onUnsupported: Degrade to run", "leave prefill and decode out to run"),
+        ("use graphpod-engine serve --nodes", "use graphpod-engine serve --nodes"),
+    ],
+)
+def test_a_message_names_the_argument_of_a_field(message: str, arguments: str) -> None:
+    assert in_flags(message, ARGUMENTS) == arguments
 
 
 def test_every_field_that_a_start_names_has_a_flag_or_cannot_be_asked_for_by_one() -> None:

@@ -158,7 +158,7 @@ def engine(entry: dict[str, Any], model: Path, tmp_path: Path) -> Iterator[Front
     file.write_bytes(engine_json_of(entry, model).canonical())
     ports = ("--host", "127.0.0.1", "--http-port", "0", "--admin-port", "0")
     words = ("serve", "--config", str(file), "--termination-log", str(tmp_path / "termination-log"), *ports)
-    front = launch_fork(tmp_path, words)
+    front = launch_fork(tmp_path, words, listens=entry["outcome"] == STARTS)
     yield front
     front.process.kill()
     front.process.wait()

@@ -61,12 +61,12 @@ def keys(value, path=""):
 
 
 def test_the_report_has_the_real_engine_s_keys():
-    real = Status.of(CONFIG, "uid").warmup()
+    real = Status.of(EngineConfig.parse(CONFIG), config_hash(CONFIG), "uid").warmup()
     assert keys(tell(CONFIG, "", SECONDS).report(0.0, "uid", config_hash(CONFIG))) == keys(real)
 
 
 def test_before_anything_happens_the_report_is_the_real_engine_s():
-    real = Status.of(CONFIG, "uid").warmup()
+    real = Status.of(EngineConfig.parse(CONFIG), config_hash(CONFIG), "uid").warmup()
     told = tell(CONFIG, "", SECONDS).report(0.0, "uid", config_hash(CONFIG))
     assert {**told, "engine": real["engine"], "decisions": real["decisions"]} == real
 

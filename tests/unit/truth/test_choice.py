@@ -2,6 +2,7 @@
 
 import json
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,15 @@ def whole(device: Device = Device.Cpu) -> Matrix:
     return Matrix(device, subjects(device), variants(), RANKS, spread=Spread(tensor=2))
 
 
+@cache
+def with_faults() -> Matrix:
+    """The same with drawn faults."""
+    return with_drawn_faults(whole())[0]
+
+
 @pytest.mark.parametrize("count", [30, 100])
 def test_a_sample_has_about_so_many_cells_which_no_rule_refuses(count: int) -> None:
-    drawn, _ = with_drawn_faults(whole())
+    drawn = with_faults()
     found = sample(drawn, count)
     assert count <= len(found) == len(found.scenes()) < count + len(RANKS)
     assert all(
@@ -52,7 +59,7 @@ def test_drawn_faults_meet_every_pair_in_a_third_of_the_cells() -> None:
     of_grammars = [one for one in faults.values() if one.like is Name.Grammars]
     assert {one.fault for one in of_grammars} == {one.fault for one in RANKS if one.fault}
     assert {one.fault_of for one in of_grammars} == {None, 0, 1}
-    assert with_drawn_faults(matrix)[0] == drawn
+    assert drawn == with_faults(), "another draw is the same"
 
 
 def test_all_faults_are_one_of_each_kind_in_each_row_that_captures() -> None:
@@ -62,9 +69,7 @@ def test_all_faults_are_one_of_each_kind_in_each_row_that_captures() -> None:
 
 
 def test_cells_without_a_fault_are_all_there() -> None:
-    matrix = whole()
-    drawn, _ = with_drawn_faults(matrix)
-    assert {key for key, one in matrix.scenes().items() if one.fault is None} <= drawn.scenes().keys()
+    assert {key for key, one in whole().scenes().items() if one.fault is None} <= with_faults().scenes().keys()
 
 
 def started_matrix(tmp_path: Path) -> tuple[Matrix, Path, list[Key]]:

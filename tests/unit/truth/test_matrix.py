@@ -152,10 +152,10 @@ def spoilt(monkeypatch: pytest.MonkeyPatch, phase: Phase, spoil: Callable[[tuple
             spoil(results)
         return results
 
-    from truth import matrix
+    from truth import row
 
     serving: list[bool] = []
-    start = matrix.start_engine
+    start = row.start_engine
 
     def started(*arguments: Any, **options: Any) -> Any:
         serving.clear()
@@ -163,7 +163,7 @@ def spoilt(monkeypatch: pytest.MonkeyPatch, phase: Phase, spoil: Callable[[tuple
         serving.append(True)
         return runner
 
-    monkeypatch.setattr(matrix, "start_engine", started)
+    monkeypatch.setattr(row, "start_engine", started)
     monkeypatch.setattr(PhaseGraphs, "replay", wrong)
 
 

@@ -149,6 +149,18 @@ def test_a_spread_says_what_is_divided(spread: Spread, words: str) -> None:
     assert str(spread) == words
 
 
+@pytest.mark.parametrize(
+    "ranks", [["--tensor-parallel", "2"], ["--pipeline-parallel", "2"], ["--expert-parallel", "2"]]
+)
+def test_poison_over_ranks_is_refused_by_its_option_before_anything_runs(
+    ranks: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--poison", *ranks])
+    assert ended.value.code == 2
+    assert "--poison is of one rank, not of 2" in capsys.readouterr().err
+
+
 def test_experts_alone_are_divided_among_as_many_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--expert-parallel", "2", "--subject", "Llama", "--policy", "Disabled / Full", "--scenario", "sampled"]
     assert main([*words, "--minutes", "0.0001", "--json", str(tmp_path / "found.json")]) == 0
@@ -156,3 +168,16 @@ def test_experts_alone_are_divided_among_as_many_ranks(tmp_path: Path, capsys: p
     found = Result.read(tmp_path / "found.json")
     assert found.spread == Spread(2, 1, 2)
     assert "--tensor-parallel 2 --expert-parallel 2" in found.provenance["command"]
+
+
+def test_variants_of_gpus_have_a_process_each_for_a_later_engine_shares_no_memory() -> None:
+    two, variants = (LLAMA, small("Qwen3ForCausalLM")), (GRAPHS, PIECES)
+    here = Matrix(Device.Cpu, two, variants, spread=TWO)
+    assert here.parts() == [here.of(one) for one in two]
+    there = replace(here, device=Device.Cuda)
+    assert [(part.subjects, part.variants) for part in there.parts()] == [
+        ((one,), (variant,)) for one in two for variant in variants
+    ]
+    assert len(replace(there, spread=Spread()).parts()) == 2
+    chosen = {key: one for key, one in there.scenes().items() if key.variant == PIECES}
+    assert [part.variants for part in replace(there, chosen=chosen).parts()] == [(PIECES,)] * 2

@@ -89,6 +89,12 @@ ROWS = {
         "install LeaderWorkerSet, and let optionalKinds.leaderWorkerSets of the chart be true; or set "
         "spec.parallelism.nodes: 1",
     ),
+    "LeaderWorkerSetOutdated": warns(
+        (*_A, *_W), _F, "the CRD of LeaderWorkerSet lacks a field that the operator sets: it is older than version 0.7 "
+        "(Accepted); or its controller is older than 0.9 and does not begin a rollout of one group with the strategy "
+        "Surge (WorkloadAvailable)", "LeaderWorkerSet is updated, or the strategy is Replace",
+        "install LeaderWorkerSet 0.9 or newer, its CRD included", own_step=True,
+    ),
     "PrometheusUnknown": stalls(
         _A, _F, "spec.autoscaling.provider is KEDA, and the operator has no Prometheus address",
         "the operator has one",
@@ -97,6 +103,11 @@ ROWS = {
     "ApplyRefused": warns(
         _A, _F, "the API server refused one of the objects", "the object is accepted",
         "fix the field that the server names; running pods stay, and the operator retries, at most every 5 min",
+    ),
+    "KueueRefused": warns(
+        _A, _F, "a webhook of Kueue refuses the change of a Deployment or LeaderWorkerSet that is in a queue; its pods "
+        "stay as they are", "Kueue accepts the change",
+        "undo the change, or delete that object, which ends the pods: the operator makes it again", own_step=True,
     ),
     "ObjectQuotaExceeded": warns(
         _A, _F, "a ResourceQuota of the namespace does not admit one of the objects", "the quota admits the object",

@@ -14,7 +14,8 @@ ROWS = {
         "reported once for a revision", notice=Notice.Normal,
     ),
     "RolloutStarted": ReasonRow(
-        (), _T, "pods of another revision replace those that run; the Event Ready, or Degraded, says that it has ended",
+        (), _T, "pods of another revision replace those that run; the Event Ready, or Degraded, says that it has "
+        "ended; a weaker plan after failed starts has the Event StartsDied instead",
         "reported once for a revision", notice=Notice.Normal,
     ),
     "PutBack": warns(

@@ -34,6 +34,12 @@ ROWS = {
         "free or add a node, or lower spec.resources, or relax spec.placement; for what is free: kubectl describe "
         "nodes",
     ),
+    "GroupUnschedulable": warns(
+        (*_W, *_S), _F, "the scheduler finds no node for a pod of a group; the other pods of the group keep what they "
+        "have, and wait", "the pod is scheduled",
+        "free or add nodes, or relax spec.placement; if groups wait for each other: "
+        "docs/how-to/several-nodes.md#groups-that-wait",
+    ),
     "QueuedByKueue": ReasonRow(
         (*_W, *_S), _F, "Kueue holds a pod back until its queue has room", "the queue admits it",
         "free quota or use another queue; for the cause: kubectl -n NAMESPACE describe workloads.kueue.x-k8s.io",
@@ -161,7 +167,7 @@ ROWS = {
     "Restarting": ReasonRow(
         _W, _F, "an engine that failed runs again and has passed the point where it failed",
         "the pod serves, or fails again",
-        "for the failure: kubectl -n NAMESPACE logs POD --previous",
+        "for the failure: kubectl -n NAMESPACE logs POD --previous", own_step=True,
     ),
     "ContainerRefused": warns(
         _W, _F, "the kubelet cannot create the container", "the container runs",

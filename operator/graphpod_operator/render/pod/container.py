@@ -27,6 +27,10 @@ LEAST_CEILING = 3600
 """Seconds that every start may take: the engine's own watchdog ends one that makes no progress, so this only ends one
 whose watchdog is stuck, too.
 """
+WAITING_CEILING = 168 * 3600
+"""The same of a group, whose leader waits while a worker has no node: its end would take the worker's place in the
+queue, too. The most that spec.engine.startTimeout may be.
+"""
 CEILING_FACTOR = 10
 """A start may take this multiple of its estimate: storage and processors are slower than any that was measured."""
 
@@ -121,9 +125,11 @@ def start_ceiling(spec: Spec, plan: Plan) -> int:
     """Seconds after which the kubelet ends a start, in whole minutes. Of spec and plan alone: no start that was seen
     counts (contract 14).
     """
-    asked = spec.engine.start_timeout
-    seconds = duration.seconds(asked) if asked else max(LEAST_CEILING, CEILING_FACTOR * plan.budget.start_seconds)
-    return math.ceil(seconds / 60) * 60
+    if asked := spec.engine.start_timeout:
+        return math.ceil(duration.seconds(asked) / 60) * 60
+    if spec.parallelism.nodes > 1:
+        return WAITING_CEILING
+    return math.ceil(max(LEAST_CEILING, CEILING_FACTOR * plan.budget.start_seconds) / 60) * 60
 
 
 def start_limit(pinned: Body) -> int:

@@ -27,6 +27,7 @@ def fields(owner: Owner) -> Body:
         "topologySpreadConstraints": [_spread(owner, spread) for spread in placement.topology_spread],
         "priorityClassName": placement.priority_class_name,
         "runtimeClassName": placement.runtime_class_name,
+        "schedulerName": placement.scheduler_name,
     }
 
 

@@ -77,6 +77,9 @@ def _pod(owner: Owner, plan: Plan, config_hash: str) -> Body:
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": ACCEPT_SECONDS + spec.rollout.drain_seconds + EXIT_SECONDS,
+            # Where the engine is process 1 of a container that has just begun, the kernel drops a SIGTERM. A group goes
+            # as soon as a container has run again, and would wait for the whole grace period.
+            "shareProcessNamespace": True if spec.parallelism.nodes > 1 else None,
             "securityContext": pod_security(owner),
             "containers": [container(owner, plan)],
             "volumes": _volumes(owner, config_hash),

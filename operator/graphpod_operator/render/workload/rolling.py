@@ -20,9 +20,20 @@ def rolling(spec: Spec) -> dict[str, int]:
 
 def surges(workload: Mapping[str, Any]) -> bool:
     """Whether the new pods of a workload, given its body, come before the old ones go."""
+    return bool(_rows(workload)["maxSurge"])
+
+
+def most_unavailable(workload: Mapping[str, Any]) -> int:
+    """How many replicas of a workload, given its body, may be away meanwhile."""
+    return int(_rows(workload)["maxUnavailable"])
+
+
+def _rows(workload: Mapping[str, Any]) -> Mapping[str, Any]:
     spec = workload["spec"]
-    rows = spec["strategy"]["rollingUpdate"] if "strategy" in spec else spec["rolloutStrategy"][CONFIGURATION]
-    return bool(rows["maxSurge"])
+    rows: Mapping[str, Any] = (
+        spec["strategy"]["rollingUpdate"] if "strategy" in spec else spec["rolloutStrategy"][CONFIGURATION]
+    )
+    return rows
 
 
 CONFIGURATION = "rollingUpdateConfiguration"

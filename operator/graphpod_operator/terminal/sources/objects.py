@@ -72,10 +72,11 @@ async def pods(wire: Connection, namespace: str | None, name: str | None = None)
 
 
 async def revisions(wire: Connection, namespace: str, name: str) -> list[Child]:
-    """The ControllerRevisions of a service, oldest first. Raises ApiError."""
+    """The ControllerRevisions of a service, oldest first; those of its groups have its labels, too. Raises ApiError."""
     kept = partial(Child.of, Resource.ControllerRevision)
     found = await KubernetesCluster(wire).list(Resource.ControllerRevision, namespace, f"{OWNER_LABEL}={name}", kept)
-    return sorted(found.items, key=lambda one: (one.kept.number if one.kept else 0, one.name))
+    ours = [one for one in found.items if one.controller is not None and one.controller.is_service(name)]
+    return sorted(ours, key=lambda one: (one.kept.number if one.kept else 0, one.name))
 
 
 async def events(wire: Connection, namespace: str, name: str) -> list[Raw]:

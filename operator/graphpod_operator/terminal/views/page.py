@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from graphpod_operator.cache.child import Child
+from graphpod_operator.conditions.message import pod_of
 from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.conditions.types import ConditionType
 from graphpod_operator.explain.text import Ink, Paint, plain
@@ -68,7 +69,7 @@ class Verdict:
 
 
 def verdict(service: ServiceState, pod: str = "") -> Verdict:
-    """The verdict on a service; `pod` is the one that commands are about, if one is."""
+    """The verdict on a service; `pod` is the one that commands are about where the condition names none."""
     where = f"{service.namespace}/{service.name}"
     if service.breach:
         step = next_step(Reason.SpecTooLarge, service.namespace, service.name)
@@ -95,6 +96,8 @@ def verdict(service: ServiceState, pod: str = "") -> Verdict:
 def _of(code: int, line: str, one: ServiceCondition, service: ServiceState, pod: str) -> Verdict:
     step = NextStep("see the conditions", f"kubectl -n {service.namespace} describe gisvc {service.name}")
     if one.reason in Reason.__members__:
+        # a group's last failure, whose pod this is, stays while its new pods wait for something else
+        pod = pod_of(one.message) or pod
         known = next_step(Reason[one.reason], service.namespace, service.name, pod, one.message)
         step = known if known.command else NextStep("wait", _wait(service))
     return Verdict(code, one.reason, line, one.message, step)
@@ -122,7 +125,7 @@ def page(found: Findings, width: int, paint: Paint = plain) -> str:
     """The page as text, ending with a newline."""
     service, said = ServiceState.of(found.raw), judged(found)
     ink = {0: Ink.Good, 3: Ink.Care}.get(said.exit_code, Ink.Bad)
-    what = said.message.removesuffix(said.step.what).rstrip("; ")
+    what = said.message.removesuffix(said.step.what).replace(f"; {said.step.what};", ";").rstrip("; ")
     lines = [*(paint(ink, line) for line in _wrapped(said.line, width, 0)), *_wrapped(what, width)]
     if said.step.command:
         lines += [

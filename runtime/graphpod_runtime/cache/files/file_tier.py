@@ -34,9 +34,11 @@ MOST_TOKENS = 1 << 24
 FORGOTTEN = 0.9
 """What is left of the measured cost of a page after each read that it prevents: a disk that was slow is tried again."""
 NO_SLOT = (-1, 0)
+"""In place of a slot and its number: there is nothing to write."""
 APART = 1e-5
-"""Seconds."""
+"""Seconds between the times of two pages of a prefix, so that the last one goes first."""
 CLOSE_SECONDS = 2.0
+"""For the file that each thread is at."""
 LOOK_SECONDS = 60.0
 """After which a thread without pages to write looks again at the folder."""
 LOOK_SHARE = 0.02
@@ -144,6 +146,8 @@ class FileTier:
         self._threads: list[threading.Thread] = []
         self._running = 0
         """Threads."""
+        self._looks = True
+        """Whether the folder is looked at again."""
         self._closing = False
 
     def begin(self) -> None:
@@ -155,12 +159,18 @@ class FileTier:
             self._threads.append(thread)
             thread.start()
 
+    def look_no_more(self) -> None:
+        """The engine ends soon, and its time is for pages to write. A look that has begun ends, even where it takes the
+        files of a process that is gone: the next process takes the rest."""
+        self._looks = False
+
     def close(self) -> None:
         """Ends its threads, each after the file that it is at, and gives the folder back; a second call does nothing.
         A disk that does not answer is waited for no longer than CLOSE_SECONDS."""
         if self._closing:
             return
         self._closing = True
+        self.look_no_more()
         self._to_write.put(None)
         for _ in range(READERS):
             self._to_read.put(None)
@@ -236,7 +246,7 @@ class FileTier:
             logger.warning("host KV cache, files: %s %s (more of these are counted, not logged)", reason.value, error)
 
     def _write(self) -> None:
-        self.folder.look()
+        self.folder.look(lambda: not self._looks)
         self.looked.set()
         logger.info("host KV cache, files: %d pages found", len(self.folder))
         buffer = memoryview(bytearray(self.pool.page_bytes))
@@ -261,7 +271,7 @@ class FileTier:
     def _look_again(self) -> float:
         """Finds what others have written; when to look next."""
         began = time.monotonic()
-        if taken := self.folder.look_again(lambda: self._closing):
+        if taken := self.folder.look_again(lambda: not self._looks):
             logger.info("host KV cache, files: took %d pages of processes that are gone", taken)
         took = time.monotonic() - began
         return began + max(LOOK_SECONDS, took / LOOK_SHARE)

@@ -18,6 +18,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,12 +55,14 @@ class PageFolder:
         with suppress(FileExistsError):
             path.mkdir(0o700)
         self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._parts: dict[int, Part] = {}
         try:
-            claimed(self._folder, PARTS, self._take)
+            self._mine = claimed(self._folder, PARTS)
         except OSError:
             os.close(self._folder)
             raise
+        self.number = self._mine.number
+        self._parts = {self.number: self._mine}
+        """Open ones, by number."""
         self._own: OrderedDict[bytes, int] = OrderedDict()
         """Bytes of the files of this part, by key, the least recently used first."""
         self._others: dict[int, set[bytes]] = {}
@@ -69,16 +72,16 @@ class PageFolder:
         self._free: dict[int, _Free] = {}
         self._change = threading.Lock()
 
-    def look(self) -> None:
+    def look(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Finds what is there, before anything is written. Files that have no room go, and so does what was not
-        finished."""
+        finished. `stop` as in `look_again`: the own part is looked at in any case."""
         with suppress(OSError):
             self._look_at_own()
-        self.look_again()
+        self.look_again(stop)
 
     def look_again(self, stop: Callable[[], bool] = lambda: False) -> int:
         """Finds what other parts have by now, and takes the files of those that are abandoned, of which it gives the
-        number. `stop` ends that in between."""
+        number. `stop` ends that between two files: what was taken by then stays, and goes before all others."""
         taken = 0
         for number in range(PARTS):
             if number != self.number and not stop():
@@ -87,9 +90,10 @@ class PageFolder:
                     self._parts[number] = part
                     with suppress(OSError):  # another user's may be read and not be locked
                         taken += self._adopt(part, stop) if self._abandoned(part) else 0
-                    self._look_at(part)
-        if taken:
-            self._look_at_own()
+                    self._look_at(part, stop)
+        if taken and not stop():
+            with suppress(OSError):  # what was taken is known, and goes first then
+                self._look_at_own()
         return taken
 
     def has(self, key: bytes) -> bool:
@@ -140,10 +144,6 @@ class PageFolder:
             part.close()
         os.close(self._folder)
 
-    def _take(self, part: Part) -> None:
-        self._mine = self._parts[part.number] = part
-        self.number = part.number
-
     def _look_at_own(self) -> None:
         """Takes the index from the disk. A clock that was ahead puts no file behind those that are used from now on."""
         times, keys, counts = array("d"), list[bytes](), array("q")
@@ -158,11 +158,14 @@ class PageFolder:
             self._own, self.used = own, int(numpy.array(counts).sum())
         self._make_room(0)
 
-    def _look_at(self, part: Part) -> None:
+    def _look_at(self, part: Part, stop: Callable[[], bool]) -> None:
         """Where files came or went since."""
         if (changed := part.changed) != self._seen.get(part.number):
             settled = time.time_ns() - changed > SETTLED_NANOSECONDS
-            self._others = self._others | {part.number: set(part.keys())}
+            keys = set(takewhile(lambda _: not stop(), part.keys()))
+            if stop():
+                return
+            self._others = self._others | {part.number: keys}
             self._seen[part.number] = changed if settled else -1
 
     def _abandoned(self, part: Part) -> bool:
@@ -179,8 +182,9 @@ class PageFolder:
         return False
 
     def _adopt(self, part: Part, stop: Callable[[], bool]) -> int:
-        """The files of `part` are in the own one afterwards, their number."""
-        taken = 0
+        """The files of `part` are in the own one afterwards, their number. Until their times are looked at they count
+        as used before all others: their process is gone for long."""
+        taken, known = 0, self._others.get(part.number, set())
         try:
             for _, key, count in part.files():
                 if stop():
@@ -191,7 +195,11 @@ class PageFolder:
                     taken += 1
                     with self._change:
                         self._own[key] = count
+                        self._own.move_to_end(key, last=False)
                         self.used += count
+                else:
+                    continue
+                known.discard(key)
         finally:
             part.release()
         return taken

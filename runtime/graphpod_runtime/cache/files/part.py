@@ -9,7 +9,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
@@ -116,9 +116,9 @@ class Part:
             os.unlink(key.hex(), dir_fd=self.descriptor)
 
 
-def claimed(folder: int, parts: int, taken: Callable[[Part], None]) -> None:
-    """`taken` gets the first of so many parts that no process has, signed. What is no folder is passed over. The first
-    OSError where no part can be had; BlockingIOError: processes have them all."""
+def claimed(folder: int, parts: int) -> Part:
+    """The first of so many parts that no process has, signed. What is no folder is passed over. The first OSError where
+    no part can be had; BlockingIOError: processes have them all."""
     failed: OSError = BlockingIOError(errno.EAGAIN, f"running processes have all of its {parts} parts")
     for number in range(parts):
         try:
@@ -131,8 +131,7 @@ def claimed(folder: int, parts: int, taken: Callable[[Part], None]) -> None:
         try:
             if part.claim() is not None:
                 part.sign()
-                taken(part)
-                return
+                return part
         except OSError as error:
             failed = error if isinstance(failed, BlockingIOError) else failed
         part.close()

@@ -10,6 +10,7 @@ from graphpod_runtime.engine.forward.pass_in_flight import PassInFlight
 from graphpod_runtime.engine.forward.unread_inputs import rehearse
 from graphpod_runtime.engine.ranks.copies import FollowingCopies
 from graphpod_runtime.engine.ranks.messages import AwaitCopies, Choose, Land, Launch, Load, Order, Rouse, Row, Store
+from graphpod_runtime.engine.ranks.pass_answers import yielding
 from graphpod_runtime.engine.ranks.stage_runner import StageRunner
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.schedule.batch import Batch, Chunk, DecodeBatch, PrefillBatch
@@ -91,11 +92,13 @@ class Following:
         if isinstance(batch, DraftBatch) and isinstance(yielded, DraftsYielded):
             ends = landed(batch, yielded)
             for sequence, token, more in zip(sequences, yielded.tokens, yielded.more, strict=True):
-                sequence.tokens += [token, *more]
+                _goes_on(sequence, (token, *more))
         elif self._runner.config.features.speculative is not None:
             # Seats of drafts are compared with all that is known; the first rank's orders bring the same.
+            due = yielding(batch)
             for sequence, token in zip(sequences, yielded.tokens, strict=True):
-                sequence.tokens += [token] if token >= 0 else []
+                if sequence in due:
+                    _goes_on(sequence, (token,))
         for sequence, end in zip(sequences, ends, strict=True):
             sequence.computed = end
 
@@ -115,6 +118,15 @@ class Following:
         scored = row.unscored < row.prompt_len
         sequence.wants = LogprobRequest(prompt=0, prompt_start=row.unscored) if scored else LogprobRequest()
         return sequence
+
+
+def _goes_on(sequence: Sequence, tokens: tuple[int, ...]) -> None:
+    """With `tokens`, up to one that is none: there the first rank ends it, and its pages are others' then."""
+    for token in tokens:
+        if token < 0:
+            sequence.pages.clear()
+            return
+        sequence.tokens.append(token)
 
 
 def _sequences(batch: Batch) -> list[Sequence]:

@@ -28,6 +28,7 @@ from graphpod_runtime.engine.start.device import device_of
 from graphpod_runtime.graphs.segments.cuda import keeping_graphs
 from graphpod_runtime.kernels.mixture.choice_totals import count_choices
 from graphpod_runtime.models.stage import loader_of
+from graphpod_runtime.wire.messages import Fatal
 from graphpod_runtime.wire.report import Report
 
 SPARE = 64
@@ -115,7 +116,8 @@ class LeadingRunner(Runner):
         self._others, place = others, Position(0, config.features.tensor, config.features.pipeline)
         # Kept: the collector forgets weak references to what goes with this runner before it calls `_leave`.
         self._graphs: list[torch.cuda.CUDAGraph] = []
-        leave = weakref.finalize(self, _leave, others, self._graphs)
+        self.leave = leave = weakref.finalize(self, _leave, others, self._graphs)
+        """Lets the others leave; a second call does nothing."""
         try:
             ranks, pipeline = connect(place, others.meeting.collectives, device_of(config.features, 0))
             super().__init__(config, report, started_at, loader_of(place, pipeline, config.features.expert), ranks)
@@ -127,7 +129,7 @@ class LeadingRunner(Runner):
             raise
 
     def start(self) -> None:
-        with self._naming(), keeping_graphs(self._graphs):
+        with self._naming(starts=True), keeping_graphs(self._graphs):
             super().start()
         if self._balance is not None and (mixture := self._engine.model.shape.mixture) is not None:
             self._balance.begin(mixture.experts)
@@ -162,9 +164,17 @@ class LeadingRunner(Runner):
         return yielded
 
     @contextmanager
-    def _naming(self) -> Iterator[None]:
+    def _naming(self, *, starts: bool = False) -> Iterator[None]:
         """RankLost instead of the error of a collective in which a rank is missing, StartFailure in a start that a rank
         has ended with words."""
+        outermost, self._others.awaited = not self._others.awaited, True
+        # Looked at after that is set: the thread that sees trouble first ends this process only where it waits.
+        if (trouble := self._others.trouble) is not None:
+            self._others.awaited = not outermost
+            if starts:
+                self._others.abandon()
+                raise _ended_start(trouble)
+            raise RankLost(trouble)
         try:
             yield
         except RankFailed as failure:
@@ -172,9 +182,7 @@ class LeadingRunner(Runner):
             self._others.abandon()
             if trouble is None:
                 raise
-            if trouble.code in (ExitCode.RankDied, ExitCode.RankStuck):
-                raise RankLost(trouble) from failure
-            raise StartFailure(ExitCode(trouble.code), trouble.message) from failure
+            raise _ended_start(trouble) from failure
         except StartFailure:
             self._others.abandon()
             raise
@@ -183,6 +191,19 @@ class LeadingRunner(Runner):
                 raise
             self._others.abandon()
             raise RankLost(trouble) from error
+        except BaseException:
+            # Interrupted, as by Ctrl-C: the others wait in a collective to which this rank does not come back.
+            self._others.abandon()
+            raise
+        finally:
+            self._others.awaited = not outermost
+
+
+def _ended_start(trouble: Fatal) -> RankLost | StartFailure:
+    """What a start raises that another rank has ended: that rank's words, if it had any."""
+    if trouble.code in (ExitCode.RankDied, ExitCode.RankStuck):
+        return RankLost(trouble)
+    return StartFailure(ExitCode(trouble.code), trouble.message)
 
 
 def _leave(others: Others, graphs: List[torch.cuda.CUDAGraph]) -> None:

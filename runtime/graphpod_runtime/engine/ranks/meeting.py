@@ -3,11 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphpod_runtime.base.leader import Leader
-
-STORE, NOTICES = 1, 2
-"""Ports after the leader's own, where workers join: where collectives meet, and where ranks send notices. After those
-each rank has one for its orders."""
+from graphpod_runtime.base.leader import NOTICES, STORE, Leader
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +38,9 @@ class Meeting:
         return url if self.leader is None or url.startswith("ipc:") else f"tcp://*:{url.rpartition(':')[2]}"
 
 
-def ports_of(ranks: int) -> int:
-    """How many are used from the leader's own on."""
-    return NOTICES + ranks
+def ports_behind(leader: Leader, ranks: int, here: int) -> list[int]:
+    """Those behind the leader's own on which its machine listens, which has the ranks up to `here`."""
+    return [leader.port + after for after in (STORE, NOTICES, *range(NOTICES + here, NOTICES + ranks))]
 
 
 def ranks_of(node: int, nodes: int, ranks: int) -> range:

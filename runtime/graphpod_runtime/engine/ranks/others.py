@@ -7,7 +7,6 @@ import logging
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +18,8 @@ import zmq
 
 from graphpod_policy import EngineConfig, ExitCode
 from graphpod_policy.start.stage_limits import IMPORT, stage_limits
+from graphpod_runtime.base.leader import ports_of
+from graphpod_runtime.base.process.command import MODULE
 from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Beat, Copied, LastWords, Leave, Order, Rouse
 from graphpod_runtime.engine.ranks.rank_sockets import FirstEnds
@@ -36,9 +37,10 @@ CAUSE_SECONDS = 2.0
 """So long after an error of a collective the end of the rank that caused it is seen."""
 LAST_WORDS_SECONDS = 0.3
 """After a process has gone, what it has sent arrives within this."""
-LEAVE_SECONDS = 5.0
+LEAVE_SECONDS = 3.0
+"""Other ranks have so long to end by themselves."""
 
-COMMAND = (sys.executable, "-m", "graphpod_runtime.engine.ranks.process")
+COMMAND = (*MODULE, "graphpod_runtime.engine.ranks.process")
 
 
 class Process(Protocol):
@@ -84,6 +86,8 @@ class Others:
         self._ends = FirstEnds(self.meeting, count)
         self._stages = dict.fromkeys(range(1, count), IMPORT)
         self._heard = dict.fromkeys(range(1, count), time.monotonic())
+        self._silent = set(range(here, count))
+        """Ranks of other machines of which nothing has come yet."""
         self._waits = dict.fromkeys(range(1, count), "")
         self._pools = dict.fromkeys(range(1, count), (0, 0))
         """Of each: slots of its host pool, and parts of it that could not be allocated."""
@@ -100,6 +104,8 @@ class Others:
         self._processes: dict[int, Process] = {rank: start(self.meeting, rank) for rank in range(1, here)}
         self._processes |= roster.away if roster is not None else {}
         self.trouble: Fatal | None = None
+        self.awaited = False
+        """Whether this rank is in a pass or a start, in which it may wait for the others without end."""
         self._left = threading.Event()
         self._watch = threading.Thread(target=self._watched, name="ranks", daemon=True)
         self._watch.start()
@@ -153,8 +159,9 @@ class Others:
         return sum(failed for _, failed in self._pools.values())
 
     def leave(self) -> None:
-        """Lets those that are there leave."""
+        """Lets those that are there leave. How they end from now on is no trouble."""
         if self.trouble is None and not self._left.is_set():
+            self._left.set()
             with contextlib.suppress(zmq.Again, BlockingIOError):  # one that never came
                 self.send(Leave())
 
@@ -206,6 +213,7 @@ class Others:
                 case Beat(rank) | Copied(rank) | LastWords(rank) if rank not in self._heard:
                     log.warning("a notice of rank %d, which there is not: a stranger has the port of notices", rank)
                 case Beat(rank, heart, waits, slots, failed):
+                    self._silent.discard(rank)
                     self._heard[rank], self._stages[rank], self._waits[rank] = time.monotonic(), heart.stage, waits
                     self._pools[rank] = slots, failed
                 case Copied(rank, number, why, stored, loaded):
@@ -227,9 +235,17 @@ class Others:
                 return self._died(rank, how, crashed=-code in CRASHES)
             limit = self._import_seconds if self._stages[rank] == IMPORT else SILENT_SECONDS
             if (silent := time.monotonic() - self._heard[rank]) > limit and code is None:
-                what = f"stands still at {self._stages[rank]}: no heartbeat for {silent:.0f} s"
+                what = f"stands still at {self._stages[rank]}: no heartbeat for {silent:.0f} s{self._closed(rank)}"
                 return Fatal(ExitCode.RankStuck.name, self._said(rank, what), ExitCode.RankStuck)
         return None
+
+    def _closed(self, rank: int) -> str:
+        """What may keep a rank of another machine from being heard, of which nothing has come."""
+        if rank not in self._silent or self.meeting.leader is None:
+            return ""
+        first, last = self.meeting.leader.port, self.meeting.leader.port + ports_of(len(self._heard) + 1) - 1
+        where = f"ports {first} to {last} of {self.meeting.leader.host}"
+        return f", and none before: its machine must reach {where}; open them in firewalls and NetworkPolicies"
 
     def _killed(self) -> Fatal | None:
         """A rank that a signal has ended: it could not say so."""
@@ -239,7 +255,7 @@ class Others:
         return None
 
     def _name(self, rank: int, of: str = "") -> str:
-        stage = f" (stage {rank // self._parts} of {self._pipeline})" if self._pipeline > 1 else ""
+        stage = f" (stage {rank // self._parts + 1} of {self._pipeline})" if self._pipeline > 1 else ""
         return f"rank {rank}{of}{stage}"
 
     def _said(self, rank: int, what: str) -> str:
@@ -252,8 +268,10 @@ class Others:
 
 
 def started(config: Path, meeting: Meeting, rank: int) -> "subprocess.Popen[bytes]":
-    """The process of a rank of this machine. It ends with the end of its standard input, which is this process."""
+    """The process of a rank of this machine. It ends with the end of its standard input, which is this process. It logs
+    what this process does: a program in Python may want no log."""
     words = [*COMMAND, "--config", str(config), "--folder", str(meeting.folder), "--rank", str(rank)]
+    words += ["--log-level", str(log.getEffectiveLevel())]
     if meeting.leader is not None:
         words += ["--leader", str(meeting.leader)]
     return subprocess.Popen(words, stdin=subprocess.PIPE)

@@ -36,14 +36,17 @@ MakeReady = Callable[[EngineConfig, Meeting, int, Pulse], Obey]
 def main(arguments: list[str] | None = None, make_ready: MakeReady | None = None) -> int:
     """Runs one rank to its end; returns its exit code. `make_ready` is for tests."""
     faulthandler.enable()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     leave_ending_to_the_parent()
     parser = argparse.ArgumentParser(prog="graphpod-rank")
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True, help="where ranks meet")
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--leader", type=Leader.parse, help="the machine of the first rank, where there are several")
+    parser.add_argument("--log-level", type=int, default=logging.INFO)
     options = parser.parse_args(arguments)
+    # All ranks of a pod write into one log. Lines of the first rank are those of the engine.
+    written = f"%(asctime)s %(name)s %(levelname)s rank {options.rank}: %(message)s"
+    logging.basicConfig(level=options.log_level, format=written)
     threading.Thread(target=_leave_with_the_first, name="first-rank-watch", daemon=True).start()
     config = EngineConfig.parse(options.config.read_bytes())
     keep_bytecode()
@@ -67,7 +70,7 @@ def run(config: EngineConfig, meeting: Meeting, rank: int, make_ready: MakeReady
         fatal = Fatal(failure.reason, failure.message, failure.code)
         return _ends(meeting, LastWords(rank, fatal, witness=isinstance(failure, RankFailed)))
     except Exception as error:
-        log.exception("rank %d cannot go on", rank)
+        log.exception("it cannot go on")
         forget_bytecode(error)
         message = f"{type(error).__name__}: {error}"
         fatal = Fatal(ExitCode.EngineDied.name, message, ExitCode.EngineDied)

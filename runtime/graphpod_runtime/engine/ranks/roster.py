@@ -2,10 +2,11 @@
 
 A worker says who it is, what configuration and what software it has, and where the machines share a key, each proves
 that it has it.
-The leader lets the worker in or says why not. Then the worker reports
+The leader lets the worker in or says why not. When all have come, it lets the ranks begin. Then the worker reports
 how each of its ranks ends. The end of the connection is the end of the other machine's part.
 """
 
+import errno
 import hashlib
 import platform
 import socket
@@ -70,14 +71,15 @@ class Hello(msgspec.Struct, frozen=True):
     nonce: str = ""
     proof: str = ""
     software: str = ""
+    model: str = ""
+    """As `sample_of` has it."""
 
     @classmethod
-    def of(cls, node: int, config_hash: str, greeting: Greeting, key: str) -> "Hello":
+    def of(cls, node: int, config_hash: str, greeting: Greeting, key: str, model: str = "") -> "Hello":
         """With the proof of a worker that has the key."""
         own = nonce()
-        return cls(
-            node, config_hash, own, proof(key, "worker", greeting.nonce, own, str(node), config_hash), software()
-        )
+        proved = proof(key, "worker", greeting.nonce, own, str(node), config_hash)
+        return cls(node, config_hash, own, proved, software(), model)
 
     def is_proved(self, greeting: Greeting, key: str) -> bool:
         """Whether it comes from who has the key."""
@@ -98,6 +100,10 @@ class Welcome(msgspec.Struct, frozen=True):
     def is_proved(self, hello: Hello, greeting: Greeting, key: str) -> bool:
         """Whether it comes from who has the key."""
         return proves(self.proof, key, "leader", hello.nonce, greeting.nonce)
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """All machines have come, and their ranks begin: earlier, one that waits for another would give up in the end."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -121,6 +127,12 @@ class Line:
         ):
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
+    def __enter__(self) -> "Line":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.connection.close()
+
     def say(self, message: msgspec.Struct) -> None:
         """OSError where the other end has gone."""
         self.connection.sendall(msgspec.json.encode(message) + b"\n")
@@ -138,10 +150,10 @@ class Line:
             self.connection.settimeout(None if until is None else max(LEAST_SECONDS, until - time.monotonic()))
             try:
                 got = self.connection.recv(LINE_BYTES)
-            except TimeoutError:
-                raise
-            except OSError:
-                return None
+            except OSError as error:
+                if isinstance(error, TimeoutError) and error.errno != errno.ETIMEDOUT:
+                    raise
+                return None  # where the network between is cut, ETIMEDOUT
             self._unread += got
             if not got or len(self._unread) > LINE_BYTES:
                 return None
@@ -185,9 +197,10 @@ class Roster:
     """Who has come; the leader's part. `missing` and `gone` may be read by any thread. Until all have come, one that
     leaves may come again."""
 
-    def __init__(self, leader: Leader, nodes: int, ranks: int, config_hash: str) -> None:
-        """Listens. OSError where the port is taken."""
-        self.leader, self.nodes = leader, nodes
+    def __init__(self, leader: Leader, nodes: int, ranks: int, config_hash: str, model: str | None = None) -> None:
+        """Listens. `model` is what `sample_of` has of the leader's copy; None: any copy is right. OSError where the
+        port is taken."""
+        self.leader, self.nodes, self._model = leader, nodes, model
         self._ranks, self._hash = ranks, config_hash
         self._lines: dict[int, Line] = {}
         self._complete = False
@@ -202,10 +215,8 @@ class Roster:
             for rank in ranks_of(node, nodes, ranks)
         }
         """The processes of all other machines, by rank."""
-        dual = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if dual else socket.AF_INET
         self._closed = False
-        self._listening = socket.create_server(("", leader.port), family=family, dualstack_ipv6=dual)
+        self._listening = listening(leader.port)
         threading.Thread(target=self._accept, name="roster", daemon=True).start()
 
     @property
@@ -215,10 +226,13 @@ class Roster:
             return [node for node in range(1, self.nodes) if node not in self._lines]
 
     def wait(self, meanwhile: Callable[[list[int]], None], seconds: float = 1.0) -> None:
-        """Until all have come; calls `meanwhile` with those that are missing, again and again."""
+        """Until all have come, whose ranks begin then; calls `meanwhile` with the missing ones, again and again."""
         while missing := self.missing:
             meanwhile(missing)
             time.sleep(seconds)
+        for line in self._lines.values():  # complete: none comes or goes
+            with suppress(OSError):
+                line.say(Begin())
 
     def close(self) -> None:
         with self._lock:  # who joins before is hung up on, and no one joins after
@@ -262,7 +276,6 @@ class Roster:
                     line.say(Welcome(refused))
                     return
                 try:
-                    line.say(Welcome.of(hello, greeting, self.leader.key))
                     self._follow(hello.node, line)
                 finally:
                     self._leaves(hello.node, address)
@@ -272,8 +285,8 @@ class Roster:
                 self._callers.goes(connection)
 
     def _joined(self, hello: Hello, greeting: Greeting, line: Line) -> str:
-        """Why it may not, or "" for one that is on the roster from now on. ConnectionAbortedError once the roster is
-        closed: that of the next leader decides.
+        """Why it may not, or "" for one that is on the roster from now on, and knows it. ConnectionAbortedError once
+        the roster is closed: that of the next leader decides.
         """
         if not hello.is_proved(greeting, self.leader.key):
             return f"machine {hello.node} does not prove the key of the group: {SAME}"
@@ -282,6 +295,7 @@ class Roster:
                 raise ConnectionAbortedError("the roster is closed")
             refused = self._refused(hello)
             if not refused:
+                line.say(Welcome.of(hello, greeting, self.leader.key))  # in front of Begin
                 self._lines[hello.node] = line
                 self._complete = len(self._lines) == self.nodes - 1
             return refused
@@ -296,6 +310,11 @@ class Roster:
             return (
                 f"machine {hello.node} has another configuration ({hello.config_hash[:10]}) than the leader's "
                 f"({self._hash[:10]}): all need the same options, and the model at the same path"
+            )
+        if self._model not in (None, hello.model):
+            return (
+                f"machine {hello.node} has other files of the model than the leader's, in the folder of the same path: "
+                "copy the same model to all machines"
             )
         if hello.node in self._lines:
             return (
@@ -329,6 +348,13 @@ class Roster:
             self.gone = self.gone or f"machine {node} of {self.nodes} ({address}) has gone, with {_named(own)}"
         for rank in alive:
             self.away[rank].ends(None)
+
+
+def listening(port: int) -> socket.socket:
+    """On all addresses of this machine. OSError where the port is taken."""
+    dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    return socket.create_server(("", port), family=family, dualstack_ipv6=dual)
 
 
 def _named(ranks: range) -> str:

@@ -1,4 +1,4 @@
-"""The ranks of a machine that is not the leader's: started when the leader's lets it in, ended when that goes."""
+"""The ranks of a machine that is not the leader's: they begin when all machines are there, and end with that one."""
 
 import logging
 import select
@@ -13,9 +13,10 @@ import msgspec
 
 from graphpod_policy import EngineConfig, ExitCode, config_hash
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.files.model_sample import sample_of
 from graphpod_runtime.base.leader import Leader
 from graphpod_runtime.engine.ranks.meeting import Meeting, ranks_of
-from graphpod_runtime.engine.ranks.others import LEAVE_SECONDS, Process, Start, started
+from graphpod_runtime.engine.ranks.others import Process, Start, started
 from graphpod_runtime.engine.ranks.roster import HELLO_SECONDS, SAME, Ended, Greeting, Hello, Line, Welcome
 from graphpod_runtime.wire.messages import UNREADABLE, Fatal
 
@@ -28,8 +29,12 @@ STALE_SECONDS = 60.0
 lead to a machine that had its address before."""
 SAID_SECONDS = 30.0
 LOOK_SECONDS = 0.2
+LET_GO_SECONDS = 5.0
+"""Ranks that the leader's engine has let go end within this, or they were not let go."""
 BLAMED_SECONDS = 5.0
-"""So long after a rank's end the leader's engine ends by it."""
+"""So long after a rank's end the leader's engine ends by it. A machine that ended before would end its group, and the
+leader's with it, before that has reported the cause.
+"""
 
 
 def work(
@@ -38,17 +43,16 @@ def work(
     leader: Leader,
     node: int,
     start: Start | None = None,
-    admitted: Callable[[], None] = lambda: None,
+    begins: Callable[[], None] = lambda: None,
 ) -> Fatal | None:
     """Runs the ranks of machine `node` to their end: None when the leader's engine has let them go, else the cause.
-    StartFailure where the leader's does not let this machine in; `admitted` is called when it does. `start`: how
-    processes of ranks begin."""
+    StartFailure where the leader's does not let this machine in. `start`: how processes of ranks begin, in front of
+    which `begins` is called."""
     meeting = Meeting(folder, leader, config.features.ranks // config.features.nodes)
     path = folder / "engine.json"
     path.write_bytes(config.canonical())
-    with joined(config, leader, node) as connection:
-        admitted()
-        line = Line(connection)
+    with _complete(config, leader, node) as line:
+        begins()
         own = ranks_of(node, config.features.nodes, config.features.ranks)
         start = start or partial(started, path)
         processes = {rank: start(meeting, rank) for rank in own}
@@ -60,6 +64,19 @@ def work(
                     process.kill()
 
 
+def _complete(config: EngineConfig, leader: Leader, node: int) -> Line:
+    """A connection as `joined` has it, over which the leader's has said that all machines have come. Where it goes
+    before that, nothing has begun, and this machine joins the next one.
+    """
+    while True:
+        line = joined(config, leader, node)
+        if line.heard() is not None:
+            return line
+        line.connection.close()
+        log.info("the leader's machine, %s, has gone before all have come: this one waits for the next", leader)
+        time.sleep(AGAIN_SECONDS)
+
+
 class _Refused(Exception):
     """Who answers does not let this machine in, or is not its leader."""
 
@@ -68,21 +85,23 @@ class _Refused(Exception):
         self.code = code
 
 
-def joined(config: EngineConfig, leader: Leader, node: int, patience: float = STALE_SECONDS) -> socket.socket:
+def joined(config: EngineConfig, leader: Leader, node: int, patience: float = STALE_SECONDS) -> Line:
     """A connection to the leader's machine, which has let this one in; waits for it as long as it takes, and where
     another answers so many seconds in a row, ends with what that one says: StartFailure. The host name is looked up
     for each try.
     """
     mark, said, refused = config_hash(config.canonical()), -SAID_SECONDS, None
+    model = sample_of(Path(config.model.path))
     while True:
         try:
             connection = socket.create_connection((leader.host, leader.port), timeout=HELLO_SECONDS)
+            line = Line(connection)
             try:
-                _let_in(connection, node, mark, leader)
+                _let_in(line, node, mark, leader, model)
             except BaseException:
                 connection.close()
                 raise
-            return connection
+            return line
         except (_Refused, OSError, *UNREADABLE) as error:
             now = time.monotonic()
             if not isinstance(error, _Refused):
@@ -96,10 +115,10 @@ def joined(config: EngineConfig, leader: Leader, node: int, patience: float = ST
         time.sleep(AGAIN_SECONDS)
 
 
-def _let_in(connection: socket.socket, node: int, mark: str, leader: Leader) -> None:
-    line, address = Line(connection), connection.getpeername()[0]
+def _let_in(line: Line, node: int, mark: str, leader: Leader, model: str) -> None:
+    address = line.connection.getpeername()[0]
     greeting = msgspec.json.decode(_said(line), type=Greeting)
-    hello = Hello.of(node, mark, greeting, leader.key)
+    hello = Hello.of(node, mark, greeting, leader.key, model)
     line.say(hello)
     welcome = msgspec.json.decode(_said(line), type=Welcome)
     if welcome.refused:
@@ -108,7 +127,7 @@ def _let_in(connection: socket.socket, node: int, mark: str, leader: Leader) -> 
     if not welcome.is_proved(hello, greeting, leader.key):
         what = f"who answers at {leader} does not prove the key of the group: {SAME}"
         raise _Refused(ExitCode.RankDied, what, address)
-    connection.settimeout(None)
+    line.connection.settimeout(None)
 
 
 def _said(line: Line) -> bytes:
@@ -120,7 +139,7 @@ def _said(line: Line) -> bytes:
 
 def _watched(line: Line, processes: dict[int, Process], leader: Leader) -> Fatal | None:
     running, blamed, until = dict(processes), None, float("inf")
-    while running and time.monotonic() < until:
+    while (running or blamed is not None) and time.monotonic() < until:
         readable, _, _ = select.select([line.connection], [], [], LOOK_SECONDS)
         for rank, process in list(running.items()):
             if (code := process.poll()) is None:
@@ -131,7 +150,7 @@ def _watched(line: Line, processes: dict[int, Process], leader: Leader) -> Fatal
             _say(line, Ended(rank, code))
         if readable and line.heard() is None:  # the leader's says nothing more
             if blamed is None and not _left(running):
-                what = f"the leader's machine, {leader}, has gone or its engine has ended; its log has the cause"
+                what = f"the leader's machine, {leader}, has gone or cannot be reached, or its engine has ended"
                 return Fatal(ExitCode.RankDied.name, what, ExitCode.RankDied)
             return blamed
     return blamed
@@ -139,7 +158,7 @@ def _watched(line: Line, processes: dict[int, Process], leader: Leader) -> Fatal
 
 def _left(running: dict[int, Process]) -> bool:
     """Whether all ranks leave by themselves: the leader's engine has ended as it should."""
-    until = time.monotonic() + LEAVE_SECONDS
+    until = time.monotonic() + LET_GO_SECONDS
     while time.monotonic() < until and any(process.poll() is None for process in running.values()):
         time.sleep(LOOK_SECONDS / 2)
     return all(process.poll() == ExitCode.Drained for process in running.values())

@@ -131,6 +131,7 @@ class KvSpace:
         written. No sequence is open, and none will be. `beat` is called meanwhile."""
         if self.host is None or self.host.files is None or self.files is None:
             return
+        self.host.files.look_no_more()
         self.host.turn(everything=True)
         while self.settle() and self.files.unsaved and time.monotonic() < until:
             beat()

@@ -5,10 +5,12 @@ does not want that keeps requests away, as the front does after a command to sle
 """
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from typing import Protocol
 
+from graphpod_policy.start.flags import in_own_words
 from graphpod_runtime.base.progress import OnProgress
 from graphpod_runtime.engine.sleep.problems import CannotReload, CannotSleep, CannotWake
 from graphpod_runtime.wire.counters import Counters
@@ -49,11 +51,13 @@ class Slumber:
         beat: OnProgress,
         idle_seconds: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        ranks: int = 1,
     ) -> None:
         """`forget` empties the prefix cache. `idle_seconds` without requests make the engine sleep; None: only a
         command does. A None `sleeper` refuses every command.
         """
         self._sleeper, self._counters, self._forget, self._beat = sleeper, counters, forget, beat
+        self._ranks = ranks
         self._idle_seconds, self._clock = idle_seconds, clock
         self._asked = False
         """A command wants it to sleep."""
@@ -86,7 +90,8 @@ class Slumber:
         what = "reload" if isinstance(command, Reload) else "sleep"
         can = self._sleeper is not None and (self._sleeper.reloads if what == "reload" else self._sleeper.sleeps)
         if self._sleeper is None or not can:
-            self._say(problem=f"this engine cannot {what}: {WHY[what]}", refused=_revision(command))
+            problem = f"this engine cannot {what}: {_why(what, self._ranks)}"
+            self._say(problem=problem, refused=_revision(command))
             return
         match command:
             case Sleep():
@@ -195,9 +200,18 @@ class Slumber:
 
 
 WHY = {
-    "sleep": "set spec.engine.sleep: true, which is not built for several GPUs",
-    "reload": "set spec.engine.reload: true, which is not built for several GPUs, or restart the pods",
+    "sleep": "set spec.engine.sleep: true",
+    "reload": "set spec.engine.reload: true, or restart it",
 }
+WHY_NOT_BY_RANKS = {
+    "sleep": "sleep is not built for several; stop it to free its memory",
+    "reload": "new weights in place are not built for several; restart it",
+}
+
+
+def _why(what: str, ranks: int) -> str:
+    """Why an engine of so many ranks does not have it, and what to do."""
+    return f"it has {ranks} ranks, and {WHY_NOT_BY_RANKS[what]}" if ranks > 1 else in_own_words(WHY[what], os.environ)
 
 
 def _revision(command: Sleep | Wake | Reload) -> str:

@@ -72,6 +72,9 @@ class DegradingCapture:
             # A stage whose layers are of more forms, as dense ones and some with experts, has more halves.
             with cache.as_many(Compiled.After, halves):
                 passing.compute(_no_attention, *passing.arguments(1))
+            if self._device_state.device.type == "cuda" and self._config.features.tensor > 1:
+                # Two GPUs take compiled layers by kernels of their own, which this compiles: no request is to wait.
+                passing.compute(_no_attention, *passing.arguments(1))
         except CompileFailed as error:
             self._device_state.model.compile_halves(None)
             for phase in Phase:

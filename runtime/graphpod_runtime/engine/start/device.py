@@ -18,6 +18,9 @@ from graphpod_runtime.memory.cuda_span import CudaSpan
 from graphpod_runtime.memory.host_span import HostSpan
 from graphpod_runtime.memory.span import Span
 
+NAME_BYTES = 64
+"""Of a GPU's name that other ranks hear."""
+
 
 class Place(Protocol):
     """A device, as start sees it."""
@@ -134,9 +137,22 @@ class SharedPlace:
 def require_gpus(count: int) -> None:
     """StartFailure where there are fewer."""
     if (there := torch.cuda.device_count()) < count:
-        wanted = "one" if count == 1 else f"{count}"
-        what = f"PyTorch {torch.__version__} sees {there} GPUs, the engine is to run on {wanted}"
+        seen, wanted = "1 GPU" if there == 1 else f"{there} GPUs", "one" if count == 1 else f"{count}"
+        what = f"PyTorch {torch.__version__} sees {seen}, the engine is to run on {wanted}"
         raise StartFailure.by(Obstacle.of(ExitCode.GpuMissing, what))
+
+
+def require_alike(ranks: Ranks, capability: tuple[int, int], name: str) -> None:
+    """StartFailure, at all `ranks`, where their GPUs are of several compute capabilities; this one's has `capability`
+    and `name`. They would have other kernels and types of numbers, and so other plans: each would wait for the others
+    at another place."""
+    own = [*capability, *name.encode()[:NAME_BYTES].ljust(NAME_BYTES, b"\0")]
+    each = {tuple(found) for found in ranks.gathered(own)}
+    if len({found[:2] for found in each}) > 1:
+        kinds = sorted(f"{bytes(words).rstrip(bytes(1)).decode()} ({major}.{minor})" for major, minor, *words in each)
+        what = f"the ranks have GPUs of several compute capabilities: {', '.join(kinds)}"
+        step = "give them GPUs of one type: spec.placement, or CUDA_VISIBLE_DEVICES outside Kubernetes"
+        raise StartFailure.by(Obstacle.of(ExitCode.ParallelismInvalid, what, step))
 
 
 def device_of(features: FeatureConfig, rank: int) -> torch.device:

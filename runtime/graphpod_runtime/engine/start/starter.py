@@ -55,7 +55,7 @@ from graphpod_runtime.engine.forward.inputs import dummy_inputs
 from graphpod_runtime.engine.forward.sampling.logprobs import of_hidden, rows_at_once
 from graphpod_runtime.engine.start import fulfilled_duties, kv_sizing
 from graphpod_runtime.engine.start.degrade import DegradingCapture
-from graphpod_runtime.engine.start.device import place_of
+from graphpod_runtime.engine.start.device import place_of, require_alike
 from graphpod_runtime.engine.start.device_state import DeviceState, LoadModel, attention_of, weights_bytes
 from graphpod_runtime.engine.start.drafting.draft_model import DraftStart
 from graphpod_runtime.engine.start.drafting.draft_weights import weights_of
@@ -162,7 +162,10 @@ class Starter:
             report.stages[StartStage.Import] = time.time() - self._started_at
         self._tell()
         model_there = model_of(Path(asked.model.path), asked.features)
-        node = node_of(asked, model_there, self._ranks.rank % asked.features.ranks_of_node)
+        gpu = self._ranks.rank % asked.features.ranks_of_node
+        node = node_of(asked, model_there, gpu)
+        if self._ranks.count > 1 and node.capability is not None:
+            require_alike(self._ranks, node.capability, torch.cuda.get_device_name(gpu))
         if obstacles := can_start(asked, self._plan, model_there, node):
             raise StartFailure.by(*obstacles)
         asked, unusual = settled(asked, model_there, node)
@@ -233,7 +236,7 @@ class Starter:
                 captures.compile(cache)
                 if draft is not None and captures.plan.compile is not CompileMode.Nothing:
                     self._warn(draft.compile(cache))
-        report.state = State.Capturing
+        self._enter(State.Capturing)
         with self._stage(StartStage.PrefillCapture):
             captures.capture(Phase.Prefill)
         with self._stage(StartStage.DecodeMeasure):
@@ -251,7 +254,7 @@ class Starter:
             captures.capture(Phase.Decode)
             if draft is not None:
                 self._warn(draft.capture(captures.plan))
-        report.state = State.SelfChecking
+        self._enter(State.SelfChecking)
         with self._stage(StartStage.SelfCheck):
             for phase in Phase:
                 captures.check(phase)
@@ -389,6 +392,11 @@ class Starter:
             )
             for phase, policy in ((phase, captures.plan.phases[phase].planned) for phase in Phase)
         }
+
+    def _enter(self, state: State) -> None:
+        """Reported before any of its stages has ended: one of a short ladder ends without another report."""
+        self.report.state = state
+        self._tell()
 
     @contextmanager
     def _stage(self, stage: StartStage) -> Iterator[None]:

@@ -66,7 +66,13 @@ def add_http_options(parser: argparse.ArgumentParser) -> None:
     for option, metavar, setting, what in (
         ("--max-body-size", "BYTES", http_limits.BODY_BYTES, "largest body of a request; the server holds up to 16"),
         ("--header-timeout", "SECONDS", http_limits.HEADER_SECONDS, "time for a request's header"),
-        ("--body-timeout", "SECONDS", http_limits.BODY_SECONDS, "time between two pieces of a request's body"),
+        (
+            "--body-timeout",
+            "SECONDS",
+            http_limits.BODY_SECONDS,
+            "time between two pieces of a request's body; the whole body gets this time, and 1 s more for each "
+            f"{http_limits.BODY_RATE >> 10} KiB that came",
+        ),
         (
             "--read-timeout",
             "SECONDS",

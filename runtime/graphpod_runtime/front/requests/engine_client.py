@@ -2,11 +2,9 @@
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphpod_policy import ExitCode
+from graphpod_runtime.base.process.command import MODULE
 from graphpod_runtime.front.requests.frame_receiver import FrameReceiver
 from graphpod_runtime.front.requests.open_requests import OpenRequests
 from graphpod_runtime.front.requests.termination import Ending
@@ -29,14 +28,11 @@ from graphpod_runtime.wire.messages import (
     decode_events,
     encode,
 )
-from graphpod_runtime.wire.socket import BEAT, WIRE, FrontEnd
+from graphpod_runtime.wire.socket import BEAT, WIRE, FrontEnd, require_room
 
 log = logging.getLogger("graphpod.front")
 
-SOCKET_PATH_BYTES = 107
-LONGEST_NAME = "rank-1000000"
-"""Of a socket in an engine's folder, where its ranks meet, too."""
-ENGINE_COMMAND = (sys.executable, "-m", "graphpod_runtime.engine.process")
+ENGINE_COMMAND = (*MODULE, "graphpod_runtime.engine.process")
 
 
 class EngineClient(OpenRequests):
@@ -61,8 +57,7 @@ class EngineClient(OpenRequests):
         self._process: asyncio.subprocess.Process | None = None
         self._frames: FrameReceiver | None = None
         folder = Path(self._folder.name)
-        if len(os.fsencode(folder / LONGEST_NAME)) > SOCKET_PATH_BYTES:
-            raise OSError(errno.ENAMETOOLONG, "the path is too long for sockets", str(folder))
+        require_room(folder)
         self._wire, self._beat = FrontEnd(folder, WIRE), FrontEnd(folder, BEAT)
 
     @property

@@ -40,7 +40,7 @@ class Sleeping:
         """Asks for it, and waits so many seconds for the end; whether that has come. NotNow where it cannot be asked
         for."""
         if self._loop is None or not self._status.started or not self._status.engine_alive or self._status.draining:
-            raise NotNow(f"the engine does not serve (warm-up: {self._status.state})")
+            raise NotNow(f"the engine does not serve ({self._status.engine_state})")
         asked = self._ask(what, revision if what is Change.Reload else "", min(wait, MOST_WAIT_SECONDS))
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, self._loop))
 

@@ -13,9 +13,10 @@ from graphpod_policy.model.architectures import Norm
 from graphpod_runtime.base.model_body import Attend
 from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.distributed.collectives import columns_of_ranks
-from graphpod_runtime.models.decoder import DecoderBody, DecoderLayer
+from graphpod_runtime.models.decoder import DecoderBody
 from graphpod_runtime.models.decoder_targets import layer_targets, linear_targets, norm_targets
 from graphpod_runtime.models.heads.draft_head import DraftHead, joined
+from graphpod_runtime.models.layers.layer import DecoderLayer
 from graphpod_runtime.models.model import Model
 from graphpod_runtime.models.norm import RowNorm
 from graphpod_runtime.models.parts import cuts_of

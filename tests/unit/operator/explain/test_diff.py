@@ -35,6 +35,38 @@ def test_a_change_of_spec_tells_what_changes_and_which_pods(
     assert path in paths if path else not paths
     text = run(PLAIN, "--diff", str(other))[1]
     assert text.splitlines()[0].startswith(pods)
+    assert ("\nNothing below changes. It is how the plan would differ" in text) is pods.startswith(
+        "The operator refuses"
+    )
+
+
+GAP = " The service does not answer until a new pod is Ready."
+TEMPLATE = "Every pod is replaced, one after the other: the pod template changes."
+GROUP = "Every pod is replaced: a LeaderWorkerSet makes the pods instead of the Deployment."
+
+
+@pytest.mark.parametrize(
+    ("common", "change", "pods"),
+    [
+        ("", "  engine: {maxBatch: 4}\n", TEMPLATE),
+        ("  rollout: {strategy: Replace}\n", "  engine: {maxBatch: 4}\n", TEMPLATE + GAP),
+        ("  rollout: {strategy: Replace}\n  replicas: 2\n", "  engine: {maxBatch: 4}\n", TEMPLATE),
+        (
+            "  rollout: {strategy: Replace, maxUnavailable: 2}\n  replicas: 2\n",
+            "  engine: {maxBatch: 4}\n",
+            TEMPLATE + GAP,
+        ),
+        ("  rollout: {strategy: Replace}\n  suspend: true\n", "  engine: {maxBatch: 4}\n", TEMPLATE),
+        ("", "  parallelism: {tensor: 2, nodes: 2}\n", GROUP),
+        ("  rollout: {strategy: Replace}\n  replicas: 2\n", "  parallelism: {tensor: 2, nodes: 2}\n", GROUP + GAP),
+    ],
+)
+def test_a_change_that_leaves_no_pod_for_a_while_says_so(
+    run: Explain, tmp_path: Path, common: str, change: str, pods: str
+) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(PLAIN + common + change)
+    assert json.loads(run(PLAIN + common, "--diff", str(other), "-o", "json")[1])["pods"] == pods
 
 
 def test_a_difference_is_printed_in_units_and_a_ladder_by_its_ends(run: Explain, tmp_path: Path) -> None:

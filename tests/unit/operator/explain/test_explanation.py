@@ -93,7 +93,7 @@ def test_the_exit_code_says_how_the_plan_compares_with_what_was_asked(
         (["--node", "memory=lots"], "--node: 'lots' is not a quantity"),
         (["--model-config", "/nowhere/config.json"], "/nowhere/config.json: "),
         (["--diff", "/nowhere/other.yaml"], "/nowhere/other.yaml: No such file or directory"),
-        (["gisvc/x"], "no service given: use -f FILE, or gisvc/NAME for a live service"),
+        (["gisvc/x"], "-f FILE and NAME are both given: use -f for a file, or NAME for a live service"),
     ],
 )
 def test_an_argument_that_is_wrong_says_what_to_write(run: Explain, arguments: list[str], complaint: str) -> None:
@@ -105,10 +105,12 @@ def test_an_argument_that_is_wrong_says_what_to_write(run: Explain, arguments: l
 def test_without_a_file_or_a_name_it_says_what_to_give(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["explain"]) == 2
     assert cli.main(["explain", "pod/x"]) == 2
+    assert cli.main(["explain", "chat.yaml"]) == 2
     complained = capsys.readouterr().err.splitlines()
     assert complained == [
-        "error: no service given: use -f FILE, or gisvc/NAME for a live service",
-        "error: pod/x: expected gisvc/NAME of a live service; for a file use -f FILE",
+        "error: no service given: use -f FILE, or NAME for a live service",
+        "error: pod/x: expected NAME or gisvc/NAME of a live service; for a file use -f FILE",
+        "error: chat.yaml: expected NAME or gisvc/NAME of a live service; for a file use -f FILE",
     ]
 
 
@@ -296,6 +298,8 @@ def test_prefix_cache_and_prefill_budget_stand_next_to_the_limits(run: Explain) 
     ("spec", "node", "said"),
     [
         (GPU.replace("gpu: 1", "gpu: 8"), "gpu=H200,count=4", "8 GPUs are needed, and 4 are available"),
+        (GPU.replace("gpu: 1", "gpu: 2"), "gpu=H200,count=1", "2 GPUs are needed, and 1 is available"),
+        (GPU.replace("gpu: 1", "gpu: 2"), "gpu=H200", "--node gpu=H200 is 1 GPU; for 2 use --node gpu=H200,count=2"),
         (PLAIN, "gpu=H200", "the service requests no GPU: the node's GPUs are not used"),
         (GPU, "gpu=T4", "the weights of demo take 15.3 GiB in float16, and 14.2 GiB are free"),
     ],
@@ -316,6 +320,12 @@ def test_a_model_config_that_is_none_says_why(run: Explain, tmp_path: Path, text
     code, _, complained = run(PLAIN, "--model-config", str(path))
     assert code == 2
     assert complaint in complained
+
+
+def test_a_model_config_that_is_not_there_or_a_folder_says_so(run: Explain, tmp_path: Path) -> None:
+    for path, says in ((tmp_path, f"a folder; give {tmp_path}/config.json"), (tmp_path / "none", "No such file")):
+        code, _, complained = run(PLAIN, "--model-config", str(path))
+        assert (code, complained.startswith(f"error: {path}: {says}")) == (2, True)
 
 
 def test_a_service_whose_objects_would_be_too_large_cannot_start(
@@ -405,6 +415,7 @@ def test_a_start_that_takes_hours_is_a_warning_in_the_verdict(run: Explain) -> N
     assert json.loads(run(PLAIN, "-o", "json", *large)[1])["warnings"][0].startswith(warned)
     longer = json.loads(run(PLAIN + "  engine: {startTimeout: 229m}\n", "-o", "json", *large)[1])
     assert longer["warnings"][0].startswith("Ready may take up to 3.8 h: list fewer and smaller sizes")
+    assert longer["warnings"][0].endswith("in spec.resources.limits[nvidia.com/gpu]: this service runs on a CPU")
     two = run(PLAIN + "---\n" + PLAIN.replace("demo", "other"), *large)[1].splitlines()
     assert two[1] == "  default/demo   can start; slow: up to 3.8 h"
     quick = json.loads(run(PLAIN + "  graph: {prefill: Disabled}\n", "-o", "json", *large)[1])
@@ -477,8 +488,45 @@ def test_without_lists_it_judges_by_those_of_the_chart(run: Explain) -> None:
 )
 def test_a_service_without_pods_says_what_to_set_and_no_more(run: Explain, spec: str, said: str) -> None:
     code, told, _ = run(f"{PLAIN}  {spec}\n")
-    verdict = " ".join(told.partition("Graphs that it would plan")[0].split())
+    verdict = " ".join(told.partition("Graphs: as requested.")[0].split())
     assert (code, verdict) == (4, f"cannot start: Suspended: no pod will start: {said}")
+    assert "requested Auto → planned Full" in told, "the operator plans it"
+    assert "Nothing below runs" not in told
+
+
+@pytest.mark.parametrize(
+    ("graph", "phase", "rule"),
+    [
+        ("{prefill: Full}", "prefill", "NotBuilt: Full refused"),
+        ("{prefill: Full, onUnsupported: Fail}", "prefill", "NotBuilt: Full refused"),
+        ("{decode: Full, onUnsupported: Fail, sizes: {decode: [99]}}", "decode", "LadderEmpty: Full refused"),
+    ],
+)
+def test_a_phase_whose_policy_is_refused_has_no_plan(run: Explain, graph: str, phase: str, rule: str) -> None:
+    text = PLAIN + f"  graph: {graph}\n"
+    code, told, _ = run(text)
+    assert code == 4
+    assert f"Graphs: refused for {phase}; the lines below name the rules.\n" in told
+    section = told.partition(f"{phase.upper():<14}")[2].partition("\n\n")[0]
+    assert section.startswith("requested Full → refused\n")
+    assert f"· {rule}" in section
+    assert not [line for line in section.splitlines()[1:] if line[2:7].strip()], "nothing of it runs or costs"
+    other = {"prefill": "decode", "decode": "prefill"}[phase]
+    assert f"{other.upper():<14}requested Auto → would plan " in told
+    assert "planned" not in told
+    assert "Ready within" not in told
+    found = json.loads(run(text, "-o", "json")[1])
+    assert (found[phase]["planned"], found[phase]["sizes"], found[phase]["bytes"]) == (None, [], 0)
+    assert found[other]["planned"] in ("Full", "Breakable")
+
+
+def test_what_the_engine_refuses_is_planned_and_does_not_run(run: Explain, model: Path) -> None:
+    text = GPU + "  engine: {maxModelLen: 1000000}\n"
+    code, told, _ = run(text, "--model-config", str(model))
+    assert code == 4
+    assert "Nothing below runs. It is what would run if the pods could start.\n" in told
+    assert "requested Auto → planned Full → would run Full\n" in told
+    assert "expected" not in told
 
 
 def test_what_is_said_of_both_phases_is_said_once(run: Explain) -> None:

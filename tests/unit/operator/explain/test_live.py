@@ -120,12 +120,23 @@ def test_a_live_service_is_fetched_from_the_cluster(
     kinds = ("gisvc", "inferenceservices.graphpod.dev", "inferenceservice.graphpod.dev", "inferenceservices")
     for kind in kinds:
         assert cli.main(["explain", f"{kind}/demo", "-n", "ns"]) == 0
-    assert asked == [("ns", "demo")] * len(kinds)
+    assert cli.main(["explain", "demo", "-n", "ns"]) == 0
+    assert asked == [("ns", "demo")] * (len(kinds) + 1)
     assert "In the cluster" in capsys.readouterr().out
     for context in ("team-a", None):
         monkeypatch.setattr(live_object, "namespace", lambda context=context: context)
         assert cli.main(["explain", "gisvc/demo"]) == 0
     assert asked[-2:] == [("team-a", "demo"), ("default", "demo")]
+
+
+def test_a_live_service_whose_new_spec_is_refused_has_nothing_to_adopt(run: Explain) -> None:
+    raw = json.loads(live(PLAIN))
+    raw["spec"]["engine"] = {"deterministic": True}
+    told = run(json.dumps(raw))[1]
+    assert "the spec: there is nothing to adopt.\n" in told
+    assert "replaces every pod" not in told
+    found = json.loads(run(json.dumps(raw), "-o", "json")[1])["live"]
+    assert (found["decode"]["adopted"], found["adopting"]["changes"]) == (None, False)
 
 
 def test_a_live_service_tells_what_its_pods_serve(run: Explain) -> None:

@@ -93,6 +93,33 @@ def test_weights_that_fit_into_no_gpu_are_refused_for_each_of_them() -> None:
     assert "take 7.6 GiB in float16 for each of 2 ranks, and 7.0 GiB are free" in found.what
 
 
+@pytest.mark.parametrize(
+    ("model", "gpu", "stages", "ranks"),
+    [("qwen3-8b", "T4", 1, 2), ("qwen3-30b-a3b", "L4", 1, 4), ("qwen3-30b-a3b", "T4", 2, 4)],
+)
+def test_weights_that_are_too_large_for_a_gpu_fit_into_as_many_as_the_step_says(
+    model: str, gpu: str, stages: int, ranks: int
+) -> None:
+    (found,) = explained(1, f"nvidia.com/gpu: {stages}", model, GPUS[gpu].node(stages), stages).obstacles
+    gpus = ranks * stages
+    assert found.reason == "WeightsTooLarge"
+    assert found.step == (f"use a larger GPU, a smaller model, or {gpus} GPUs with spec.parallelism.tensor: {ranks}")
+    assert explained(ranks, f"nvidia.com/gpu: {gpus}", model, GPUS[gpu].node(gpus), stages).obstacles == ()
+
+
+def test_more_gpus_are_no_step_for_what_ranks_do_not_have() -> None:
+    (text,) = manifest.read(
+        "FILE",
+        SERVICE.replace("{tensor: RANKS, pipeline: STAGES}", "{}")
+        .replace("LIMITS", "nvidia.com/gpu: 1")
+        .replace("spec:", "spec:\n  engine: {sleep: true}")
+        .encode(),
+    )
+    facts = ModelFacts.of(json.loads((SHAPES / "qwen3-8b/config.json").read_bytes()))
+    found = explanation.explain(text, facts, GPUS["T4"].node(1)).obstacles
+    assert [one.step for one in found if one.reason == "WeightsTooLarge"] == ["use a larger GPU or a smaller model"]
+
+
 def test_ranks_on_a_cpu_share_the_memory_of_their_container() -> None:
     one, four = (explained(ranks, "memory: 8Gi", "qwen3-0.6b") for ranks in (1, 4))
     assert one.obstacles == four.obstacles == ()

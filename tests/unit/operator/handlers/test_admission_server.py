@@ -24,7 +24,7 @@ from graphpod_operator.manager.dual_stack import listen
 from graphpod_operator.manager.kopf_thread import KopfThread
 from graphpod_operator.watch.service_watch import ServiceWatch
 from stubs.certificate import make
-from tests.api.operator.process import free_port
+from tests.ports import free_port
 from tests.unit.operator.handlers.apiserver import ApiServer
 from tests.unit.operator.objects import inference_service
 
@@ -75,7 +75,7 @@ class Warner:
             return False
 
     def shown(self) -> str:
-        return ssl.get_server_certificate(("127.0.0.1", self.port), timeout=5)
+        return ssl.get_server_certificate(("127.0.0.1", self.port), timeout=60)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ async def warner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         warner = Warner(tmp_path, port, session)
         kopf = KopfThread(partial(operate, serving, ()), watch(), lambda: None)
         kopf.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not await warner.listens():  # noqa: ASYNC110  its port opens on another thread
                 await asyncio.sleep(0.05)
         yield warner
@@ -180,12 +180,12 @@ async def test_a_renewed_certificate_is_taken_without_a_restart_once_it_is_whole
 ) -> None:
     before = await asyncio.to_thread(warner.shown)
     (warner.folder / "tls.crt").write_bytes(make(["IP:127.0.0.1"]).certificate)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while "certificate not read" not in caplog.text:  # noqa: ASYNC110  it is looked at on another thread
             await asyncio.sleep(0.01)
     assert await asyncio.to_thread(warner.shown) == before
     renew(warner.folder)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await asyncio.to_thread(warner.shown) == before:
             pass
 

@@ -12,7 +12,6 @@ from graphpod_operator.kube.cluster import Expired, Unavailable
 from graphpod_operator.kube.connection import Connection
 
 Handler = Callable[[web.StreamResponse], Awaitable[None]]
-SILENT = 0.1  # s
 
 
 class Far:
@@ -21,6 +20,7 @@ class Far:
     def __init__(self) -> None:
         self.counted: list[tuple[str, str]] = []
         self.status = 200
+        self.silent_seconds = 60.0
         self.body: Handler = self._nothing
         self.wire: Connection | None = None
 
@@ -36,7 +36,7 @@ class Far:
     async def lines(self) -> list[bytes]:
         told: list[bytes] = []
         assert self.wire is not None
-        await self.wire.lines("/", {}, SILENT, told.append)
+        await self.wire.lines("/", {}, self.silent_seconds, told.append)
         return told
 
 
@@ -67,9 +67,9 @@ async def test_a_line_is_told_once_it_is_whole_however_it_came(far: Far) -> None
 async def test_silence_ends_the_answer_and_is_no_error(far: Far) -> None:
     async def body(response: web.StreamResponse) -> None:
         await response.write(b"one\n")
-        await asyncio.sleep(10 * SILENT)
+        await asyncio.Event().wait()
 
-    far.body = body
+    far.silent_seconds, far.body = 0.1, body
     assert await far.lines() == [b"one"]
     assert far.counted == [("200", "GET")]
 

@@ -21,7 +21,7 @@ from graphpod_operator.manager.dual_stack import listen
 from graphpod_operator.manager.kopf_thread import KopfThread
 from graphpod_operator.watch import service_watch
 from graphpod_operator.watch.service_watch import ServiceWatch
-from tests.api.operator.process import free_port
+from tests.ports import free_port
 from tests.unit.operator.handlers.apiserver import ApiServer
 from tests.unit.operator.objects import inference_service
 
@@ -60,7 +60,7 @@ class Seeing:
         nothing else.
         """
         try:
-            with urllib.request.urlopen(self.liveness.url, timeout=10) as response:
+            with urllib.request.urlopen(self.liveness.url, timeout=60) as response:
                 status: int = response.status
         except urllib.error.HTTPError as error:
             return error.code
@@ -100,7 +100,7 @@ async def seeing(server: ApiServer) -> AsyncIterator[Seeing]:
 
 
 async def until(check: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not check():  # noqa: ASYNC110  another thread brings it about
             await asyncio.sleep(0.01)
 

@@ -57,6 +57,17 @@ def of_gpus(count: int, **made: Any) -> Pod:
     return Pod.of({**pod(**made), "spec": {"containers": [{"name": "engine", "resources": limits}]}})
 
 
+def test_a_pod_of_more_gpus_than_the_one_before_it_says_both_numbers() -> None:
+    new = of_gpus(16, **scheduling(SCHEDULER + "3 Insufficient nvidia.com/gpu."))
+    for held, words in (
+        (1, "needs 16 nvidia.com/gpu of one node, and waits for 1 nvidia.com/gpu that pod old holds until it has gone"),
+        (16, "waits for 16 nvidia.com/gpu that pod old holds until it has gone"),
+    ):
+        found = diagnose([new], {}, Expected("2026-01-01T00:00:00Z", (), 60, leaving=(of_gpus(held, name="old"),)))
+        assert found is not None
+        assert found.what == words
+
+
 @pytest.mark.parametrize(
     ("message", "held", "reason", "words"),
     [

@@ -202,6 +202,7 @@ async def test_pods_that_are_silent_hold_up_no_other(monkeypatch: pytest.MonkeyP
     await warmups.read(many)
     hold.set()
     await warmups.read(many)
+    monkeypatch.setattr(observe_warmups, "PATIENCE", 60.0)
     other = Pod.of(pod("other"))
     assert isinstance((await warmups.read([other]))[other.uid], Reading)
 

@@ -72,6 +72,7 @@ async def test_what_was_degraded_and_why_is_told_by_decisions_and_by_one_event_a
     told = world.told("StartsDied")
     assert len(told) == 2
     assert all("graphpod.dev/adopt" in message for message in told)
+    assert world.told("RolloutStarted") == [], "it would name the plan of the spec"
 
 
 async def test_a_step_that_has_to_wait_is_told_once_it_is_taken(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -274,6 +274,33 @@ def test_a_rollout_is_always_rolling(spec: dict[str, Any], surge: int, unavailab
             Reason.SpecInvalid,
             "spec.resources.requests[example.com/nic]: 2 is more than spec.resources.limits[example.com/nic], 1",
         ),
+        (
+            {"resources": {"requests": {"nvidia.com/gpu": 2}}},
+            Reason.SpecInvalid,
+            "spec.resources.requests[nvidia.com/gpu]: 2, and spec.resources.limits[nvidia.com/gpu] is not set: "
+            "Kubernetes counts devices and huge pages by their limit; remove the request, and set "
+            "spec.resources.limits[nvidia.com/gpu]",
+        ),
+        (
+            {"resources": {"requests": {"example.com/nic": 1}}},
+            Reason.SpecInvalid,
+            "spec.resources.requests[example.com/nic]: 1, and spec.resources.limits[example.com/nic] is not set",
+        ),
+        (
+            {"resources": {"limits": {"cpu": 2, "gpu": 1}}},
+            Reason.SpecInvalid,
+            "spec.resources.limits.gpu: not a resource of a container; use cpu, memory, ephemeral-storage, or a name",
+        ),
+        (
+            {"resources": {"limits": {"nvidia.com/gpu": "500m"}}},
+            Reason.SpecInvalid,
+            "spec.resources.limits[nvidia.com/gpu]: 500m is not a whole number",
+        ),
+        (
+            {"resources": {"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}}},
+            Reason.SpecInvalid,
+            "spec.resources.requests[nvidia.com/gpu]: 1, and spec.resources.limits[nvidia.com/gpu] is 2: Kubernetes",
+        ),
         ({"unknown": 1}, Reason.SpecInvalid, "spec.unknown"),
         ({"replicas": -1}, Reason.SpecInvalid, "spec.replicas"),
         ({"graph": {"decode": "Piecewise"}}, Reason.SpecInvalid, "spec.graph.decode: must be one of"),

@@ -8,7 +8,9 @@ from graphpod_operator.conditions.reasons import Reason
 from graphpod_operator.kube.cluster import ServerRefused
 from graphpod_operator.kube.resources import Resource
 from graphpod_operator.observe.replica_failure import refusal
+from graphpod_operator.plan.refused_field import blamed
 from graphpod_operator.plan.writes import not_applied
+from graphpod_operator.terminal.views.next_step import next_step
 from tests.unit.operator.objects import NAMESPACE, inference_service
 from tests.unit.operator.world import World
 
@@ -36,6 +38,68 @@ def test_the_field_of_the_spec_is_named_with_the_servers_words(said: str, told: 
     refused = not_applied(said)
     assert refused.reason is Reason.SpecInvalid
     assert refused.what.startswith(told)
+
+
+TO_GROUP = "(403 to PATCH /apis/leaderworkerset.x-k8s.io/v1/namespaces/team/leaderworkersets/demo-group)"
+TO_DEPLOYMENT = "(403 to PATCH /apis/apps/v1/namespaces/team/deployments/demo)"
+SETS, MADE = "leaderworkerset", "leaderworkersets demo-group"
+SAYS_NO = 'admission webhook "v{}.kb.io" denied the request: '
+GROUP = "spec.leaderWorkerTemplate."
+LEADER = f"{GROUP}leaderTemplate.spec."
+QUANTITY = 'Invalid value: v1.ResourceList{"nvidia.com/gpu":resource.Quantity{}}: field is immutable'
+LABEL = "metadata.labels[kueue.x-k8s.io/queue-name]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "field", "command"),
+    [
+        (SETS, f"[{LEADER}containers[0].resources.requests: {QUANTITY}, {GROUP}size: x] {TO_GROUP}",
+         "spec.resources", MADE),
+        (SETS, f"{GROUP}size: Invalid value: 3: field is immutable {TO_GROUP}", "spec.parallelism.nodes", MADE),
+        (SETS, f"{GROUP}workerTemplate.spec.nodeSelector: Invalid {TO_GROUP}", "spec.placement.nodeSelector", MADE),
+        (SETS, f"{GROUP}workerTemplate.spec.containers[0].ports: Invalid {TO_GROUP}", "the ports", MADE),
+        (SETS, f"{LEADER}overhead: Invalid {TO_GROUP}", f"{LEADER}overhead", MADE),
+        ("deployment", f'{LABEL}: Invalid value: "": field is immutable {TO_DEPLOYMENT}',
+         "the label kueue.x-k8s.io/queue-name", "deployments demo"),
+    ],
+)  # fmt: skip
+def test_what_kueue_holds_is_no_fault_of_the_spec_and_the_step_is_a_command(
+    kind: str, said: str, field: str, command: str
+) -> None:
+    refused = not_applied(SAYS_NO.format(kind) + said)
+    assert refused.reason is Reason.KueueRefused
+    assert blamed(SAYS_NO.format(kind) + said) is None, "it is sent again before the spec changes"
+    message = sentence(refused.reason, refused.what, "demo", namespace="team")
+    name = command.partition(" ")[2]
+    assert message == (
+        f"Kueue refuses a change of {field} while {name} is in a queue; "
+        f"undo it, or end its pods, and new ones come: kubectl -n team delete {command}"
+    )
+    assert next_step(refused.reason, "team", "demo", "", message).command == f"kubectl -n team delete {command}"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        SAYS_NO.format(SETS) + "spec.rolloutStrategy.rollingUpdateConfiguration.maxSurge: Invalid value: -1",
+        SAYS_NO.format(SETS) + 'metadata.name: Invalid value: "a.b"',
+        'admission webhook "policy.example.com" denied the request: metadata.labels[kueue.x-k8s.io/queue-name]: no',
+    ],
+)  # fmt: skip
+def test_what_another_webhook_refuses_is_not_kueues(said: str) -> None:
+    assert not_applied(said).reason is Reason.ApplyRefused
+
+
+def test_a_field_that_the_crd_of_groups_lacks_names_the_version_that_has_it() -> None:
+    field = "spec.rolloutStrategy.rollingUpdateConfiguration.partition"
+    said = "failed to create typed patch object (team/demo-group; leaderworkerset.x-k8s.io/v1, Kind=LeaderWorkerSet): "
+    for told in (f".{field}: field not declared in schema", f"errors:\n  .{field}: field not declared in schema\n"):
+        refused = not_applied(f"{said}{told} (500 to PATCH …)")
+        assert refused.reason is Reason.LeaderWorkerSetOutdated
+        assert refused.what == f"the CRD of LeaderWorkerSet in this cluster has no field {field}"
+    assert "install LeaderWorkerSet 0.9 or newer" in refused.reason.row.todo
+    users = ".spec.leaderWorkerTemplate.leaderTemplate.spec.affinity.nodeAffinity.x: field not declared in schema"
+    assert not_applied(said + users).reason is Reason.SpecInvalid
 
 
 def test_no_refusal_advises_to_delete_an_object() -> None:

@@ -74,7 +74,7 @@ def test_experts_are_spread_over_the_ranks_of_tensor_in_another_configuration() 
 @pytest.mark.parametrize(
     ("spec", "reason", "words"),
     [
-        (gpus(2, 1), Reason.ParallelismInvalid, "2 ranks for 1 GPUs; set spec.resources.limits[nvidia.com/gpu]: 2"),
+        (gpus(2, 1), Reason.ParallelismInvalid, "2 ranks for 1 GPU; set spec.resources.limits[nvidia.com/gpu]: 2"),
         (gpus(2, 3), Reason.FeatureNotBuilt, "spec.resources.limits[nvidia.com/gpu]: GPUs without a rank (3 GPUs, 2"),
         (
             gpus(2, 2, 2),
@@ -119,6 +119,11 @@ def test_experts_are_spread_over_the_ranks_of_tensor_in_another_configuration() 
             "spread over the ranks that share each layer; set spec.parallelism.expert: 2, or",
         ),
         (
+            {"parallelism": {"tensor": 2, "expert": 128}, "resources": {"limits": {GPUS: 2}}},
+            Reason.FeatureNotBuilt,
+            "the ranks that share each layer; set spec.parallelism.expert: 2\n",
+        ),
+        (
             {"parallelism": {"tensor": 4, "expert": 3}, "resources": {"limits": {GPUS: 4}}},
             Reason.ParallelismInvalid,
             "expert 3 does not divide tensor 4; set spec.parallelism.expert to a number that divides both",
@@ -140,4 +145,4 @@ def test_what_ranks_cannot_do_is_refused_by_name(spec: dict[str, Any], reason: R
     refused = outcome(**spec)
     assert isinstance(refused, Refused)
     assert refused.reason is reason
-    assert words in refused.what
+    assert words in f"{refused.what}\n"

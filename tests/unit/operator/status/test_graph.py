@@ -57,12 +57,25 @@ def test_the_engines_decisions_join_the_operators_once_each() -> None:
     graph = the(seen([pod(config_hash=HASH, ready=True)], {UID: told}, SERVING)).graph
     assert graph is not None
     assert [(row.rule, row.phase) for row in graph.decisions] == [
-        ("NoCuda", "prefill"),
-        ("NoCuda", "decode"),
+        ("NoCuda", "prefill, decode"),
         ("CaptureFailed", "decode"),
         ("CaptureFailed", "decode"),
     ]
-    assert [row.because for row in graph.decisions[2:]] == ["of Full", "of Breakable"]
+    assert [row.because for row in graph.decisions[1:]] == ["of Full", "of Breakable"]
+
+
+def test_a_rule_that_says_something_else_of_each_phase_is_a_decision_of_each() -> None:
+    common = {"rule": "CaptureFailed", "stage": "Engine", "outcome": "Degraded", "hint": "h"}
+    told = [
+        {**common, "phase": "prefill", "because": "b"},
+        {**common, "phase": "decode", "because": "another"},
+        {**common, "phase": "decode", "because": "b", "outcome": "Adjusted"},
+        {**common, "phase": "decode", "because": "c", "hint": "i"},
+        {**common, "phase": "prefill", "because": "c"},
+    ]
+    graph = the(seen([pod(config_hash=HASH, ready=True)], {UID: reading(decisions=told)}, SERVING)).graph
+    assert graph is not None
+    assert [row.phase for row in graph.decisions[1:]] == ["prefill", "decode", "decode", "decode", "prefill"]
 
 
 def test_a_spec_that_is_refused_shows_no_plan_and_its_rule_in_the_condition() -> None:

@@ -1,12 +1,14 @@
 """The status, as a table: what is observed on the left, what is said on the right."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from graphpod_operator.api.status import Status
+from graphpod_operator.cache.child import DeploymentRollout
 from graphpod_operator.conditions.reasons import Reason
-from graphpod_operator.conditions.types import WHILE_ASKED, ConditionType
+from graphpod_operator.conditions.types import MEANING, ConditionType
 from graphpod_operator.observe.observed_state import Observed
 from graphpod_operator.observe.warmup_report import NoReading, Reading
 from graphpod_operator.plan.refused import Refused
@@ -292,10 +294,10 @@ def test_the_phase_is_one_word_made_from_the_conditions(observed: Observed, spec
     assert the(observed, **spec).phase == phase
 
 
-def test_every_condition_is_always_told_but_those_that_are_present_only_while_true() -> None:
+def test_every_condition_is_always_told_but_those_whose_meaning_says_present_only_while() -> None:
     for observed in (seen(), READY):
         untold = set(ConditionType) - set(words(the(observed)))
-        assert untold <= {ConditionType.Reconciling, ConditionType.Stalled, *WHILE_ASKED}
+        assert untold <= {one for one, meaning in MEANING.items() if meaning.startswith("Present only while ")}
 
 
 def test_the_verdict_comes_first_and_what_it_is_made_of_next() -> None:
@@ -396,7 +398,25 @@ def test_the_same_observation_gives_the_same_status_later() -> None:
     assert the(READY, before=before).model_dump(mode="json", by_alias=True, exclude_none=True) == before
 
 
-def test_the_status_names_the_selector_and_the_address() -> None:
-    told = the(seen())
-    assert told.selector == "app.kubernetes.io/name=graphpod-engine,app.kubernetes.io/instance=demo"
-    assert told.url == "http://demo.ns.svc/v1"
+def test_the_status_names_the_selector() -> None:
+    assert the(seen()).selector == "app.kubernetes.io/name=graphpod-engine,app.kubernetes.io/instance=demo"
+
+
+@pytest.mark.parametrize(
+    ("report", "spec", "url"),
+    [
+        (SERVING, {}, "http://demo.ns.svc/v1"),
+        (SERVING, {"engine": {"tlsSecretRef": "cert"}}, "https://demo.ns.svc/v1"),
+        (STARTING, {}, "http://demo.ns.svc/v1"),
+        (SERVING, {"role": "Decode"}, "http://demo.ns.svc/v1"),
+        (dataclasses.replace(SERVING, asked=0), {"suspend": True}, "http://demo.ns.svc/v1"),
+        (dataclasses.replace(SERVING, asked=0, replicas=0), {"suspend": True}, None),
+        (None, {}, None),
+        (None, {"role": "Decode"}, None),
+    ],
+    ids=["serves", "tls", "starts", "refused, and runs on", "drains", "suspended", "no workload", "never accepted"],
+)
+def test_the_status_has_an_address_while_pods_are_or_are_to_be_behind_it(
+    report: DeploymentRollout | None, spec: dict[str, Any], url: str | None
+) -> None:
+    assert the(seen(report_of=report), **spec).url == url

@@ -21,7 +21,13 @@ def no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_cluster")
-@pytest.mark.parametrize("words", [["top", "--once"], ["top", "-o", "json"], ["why", "gisvc/demo"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["top", "--once"], ["top", "-o", "json"], ["why", "demo"], ["why", "gisvc/demo", "-n", "ns"]),
+        *(["why", kind + "/demo"] for kind in ("inferenceservice", "inferenceservices.graphpod.dev")),
+    ],
+)
 def test_without_a_cluster_the_error_says_what_to_set(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(words) == 2
     said = capsys.readouterr().err
@@ -29,10 +35,13 @@ def test_without_a_cluster_the_error_says_what_to_set(words: list[str], capsys: 
     assert said.endswith("; set KUBECONFIG\n")
 
 
-@pytest.mark.parametrize("what", ["demo", "pod/demo", "gisvc/", "gisvc/a/b"])
-def test_why_takes_a_service_by_kind_and_name(what: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["why", what]) == 2
-    assert capsys.readouterr().err == f"error: {what}: expected gisvc/NAME\n"
+@pytest.mark.parametrize("what", ["pod/demo", "/demo", "gisvc/", "gisvc/a/b", "", "Demo", "demo.yaml", "a" * 41])
+@pytest.mark.parametrize("command", ["why", "advise"])
+def test_what_names_no_service_is_refused_before_a_cluster_is_read(
+    command: str, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([command, what]) == 2
+    assert capsys.readouterr().err == f"error: {what}: expected NAME or gisvc/NAME of a live service\n"
 
 
 @pytest.mark.parametrize("seconds", ["0", "0.5", "nan", "inf", "-1", "soon", "1e9"])

@@ -115,6 +115,14 @@ def test_a_newer_plan_is_offered_with_its_revision_in_the_command() -> None:
     assert found.step.command == "kubectl -n team-a annotate gisvc demo --overwrite graphpod.dev/adopt=0a1b2c3d4e"
 
 
+def test_commands_are_about_the_pod_that_the_condition_names_rather_than_that_of_an_earlier_failure() -> None:
+    message = "pod demo-group-0-1: exit code 26; see its log: kubectl -n team-a logs demo-group-0-1"
+    for named, expected in ((message, "demo-group-0-1"), ("no reading of any pod", "demo-group-0")):
+        found = findings(condition("Ready", "False", "CrashLoop", named))
+        found.raw["status"]["lastFailure"] = {"reason": "RankStuck", "pod": "demo-group-0"}
+        assert judged(found).step.command.split().count(expected) == 1
+
+
 def test_a_status_of_an_earlier_generation_asks_for_the_operator() -> None:
     raw = service(conditions=[READY])
     raw["metadata"]["generation"] = 2
@@ -134,6 +142,16 @@ def test_a_command_is_printed_once_though_the_sentence_of_the_condition_ends_wit
     assert line == f"  {judged(found).step.command}"
     assert "; or send the pods POST /sleep" in text or reason is not Reason.SleepPaused
     assert "kubectl" not in as_dict(found)["nextStep"]["what"]
+
+
+def test_a_step_is_printed_once_though_what_serves_stands_behind_it() -> None:
+    what, serves = (
+        "expert 3 does not divide tensor 4; set spec.parallelism.expert: 2",
+        "earlier pods keep serving (1/1)",
+    )
+    said = sentence(Reason.ParallelismInvalid, what, "demo", after=serves)
+    text = page(findings(condition("Ready", "False", "ParallelismInvalid", said)), 1000)
+    assert f"  expert 3 does not divide tensor 4; {serves}\n\nNext step: set spec.parallelism.expert: 2\n" in text
 
 
 def test_a_command_for_something_else_stays_in_the_step() -> None:

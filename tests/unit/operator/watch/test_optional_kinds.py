@@ -41,7 +41,7 @@ async def test_a_kind_that_comes_is_watched_and_made_without_a_restart(monitored
     await monitored.reconcile()
     monitored.discovery.served.add(Resource.PodMonitor)
     assert await monitored.optional.look()
-    await asyncio.wait_for(monitored.optional.present(Resource.PodMonitor), 1)
+    await asyncio.wait_for(monitored.optional.present(Resource.PodMonitor), 60)
     assert monitored.optional.watched == (*WATCHED, Resource.PodMonitor)
     await monitored.reconcile()
     assert monitored.condition("MonitorReady") == ("Unknown", "ScrapePending")
@@ -251,7 +251,7 @@ async def test_a_kind_whose_list_fails_is_looked_at_again_within_seconds(
     await monitored.optional.look()
     looking = asyncio.create_task(monitored.optional.run())
     unlisted(monitored, None)
-    await asyncio.wait_for(monitored.optional.present(Resource.PodMonitor), 5)
+    await asyncio.wait_for(monitored.optional.present(Resource.PodMonitor), 60)
     looking.cancel()
 
 
@@ -400,7 +400,7 @@ async def test_a_look_is_due_at_once_when_something_failed(monitored: World) -> 
     looking = asyncio.create_task(looked.run())
     monitored.discovery.served.add(Resource.PodMonitor)
     looked.soon()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await told.wait()
     looking.cancel()
 

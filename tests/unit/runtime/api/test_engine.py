@@ -148,15 +148,18 @@ def test_options_are_those_of_http_and_bounded(fields: dict[str, object], words:
         ({"max_batch": 1.5}, "max_batch: 1.5 is not"),
         ({"tensor_parallel": True}, "tensor_parallel: True is not"),
         ({"host_cache": "1Gi"}, "host_cache: '1Gi' is not"),
-        ({"prefill_sizes": (8, 0)}, "prefill_sizes: 0 is not a whole number, 1 to "),
+        ({"prefill_sizes": (8, 0)}, "prefill_sizes: 0 is not a whole number, 1 or more"),
         ({"decode_sizes": (2.0,)}, "decode_sizes: 2.0 is not"),
-        ({"decode_sizes": ()}, "decode_sizes: 0 sizes; give 1 to "),
-        ({"decode_sizes": range(1, 1000)}, "decode_sizes: 999 sizes"),
+        ({"decode_sizes": ()}, "decode_sizes: must have 1 to 128 sizes, has 0; None is the default ladder"),
+        ({"decode_sizes": range(1, 1000)}, "decode_sizes: must have 1 to 128 sizes, has 999"),
+        ({"device": "gpu"}, "device: 'gpu' is not one of auto, cpu, cuda"),
+        ({"dtype": "fp16"}, "dtype: 'fp16' is not one of auto, float32"),
+        ({"prefill": "full"}, "prefill: 'full' is not one of Auto, Piecewise, Breakable, Full, Disabled"),
+        ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype: 'fp8' is not one of Auto, Fp8"),
+        ({"speculative": "ngram"}, "speculative: 'ngram' is not one of Ngram"),
     ],
 )
-def test_numbers_of_a_setting_are_bounded_before_anything_starts(
-    tmp_path: Path, settings: dict[str, Any], words: str
-) -> None:
+def test_settings_are_bounded_before_anything_starts(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         Engine(tmp_path, **settings)
 
@@ -294,12 +297,18 @@ def _embedding(engine: Engine) -> torch.Tensor:
     return next(p for p in engine.runner.engine.model.parameters() if p.shape == (shape.vocab, shape.hidden))
 
 
-def test_a_closed_engine_says_so(llama: tuple[Path, LlamaForCausalLM]) -> None:
+def test_a_closed_engine_says_so_and_leaves_its_ranks(
+    llama: tuple[Path, LlamaForCausalLM], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[object] = []
+    monkeypatch.setattr("graphpod_runtime.engine.ranks.start.let_others_leave", left.append)
     engine = Engine(config=eager(llama[0]))
+    runner = engine.runner
     stream = engine.generate(PROMPTS[0], GREEDY, stream=True)
     next(stream)
     engine.close()
     engine.close()
+    assert left == [runner], "whoever holds it"
     for call in (
         lambda: engine.generate("a"),
         lambda: engine.chat([{"role": "user", "content": "a"}]),
@@ -322,6 +331,8 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(
         with pytest.raises(StartFailure) as caught:
             Engine(config=captured(llama[0]))
         assert caught.value.code is ExitCode.SettingInvalid
+    with pytest.raises(StartFailure, match=r"ranks: tensor 5 does .*; set tensor_parallel to 1, which"):
+        Engine(llama[0], tensor_parallel=5)
     with pytest.raises(ValueError, match="give either model"):
         Engine()
     with pytest.raises(ValueError, match="config sets all"):

@@ -141,6 +141,11 @@ def test_a_draft_model_and_its_method_go_together(model: Path) -> None:
             local_config(wrong)
     with pytest.raises(LocalError, match="no such folder"):
         local_config(replace(options, draft_model=model / "nowhere"))
+    with pytest.raises(LocalError, match=r"config\.json: a file; give its folder"):
+        local_config(replace(options, model=model / "config.json"))
+    (model / "a.gguf").touch()
+    with pytest.raises(LocalError, match=r"a\.gguf: a file; graphpod-engine convert --gguf .*a\.gguf --out FOLDER"):
+        local_config(replace(options, model=model / "a.gguf"))
 
 
 def test_a_ladder_and_the_type_of_the_kv_cache_are_those_of_the_flags(model: Path) -> None:

@@ -31,7 +31,7 @@ from graphpod_runtime.models.checkpoint import tensors
 
 from ..front.conftest import write_model
 
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 
 
 def in_time(work: Callable[[], object]) -> object:

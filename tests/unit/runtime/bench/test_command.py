@@ -9,6 +9,7 @@ from typing import IO
 import pytest
 
 from graphpod_policy import CompileMode, ExitCode, Phase, Policy
+from graphpod_runtime.base.process.command import MODULE
 from graphpod_runtime.bench import child, graphs
 from graphpod_runtime.bench.figures.result import Cache, read
 from graphpod_runtime.bench.figures.result_file import write
@@ -34,7 +35,7 @@ def tiny(tmp_path: Path) -> Path:
 
 def forked_child(command: list[str], *, env: dict[str, str], stderr: IO[str], **pipes: object) -> Program:
     """A process of the benchmark as a fork of this one, which has its imports."""
-    assert command[:-1] == [sys.executable, "-m", child.__name__]
+    assert command[:-1] == [*MODULE, child.__name__]
     assert pipes == {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 
     def program() -> int:

@@ -67,7 +67,7 @@ def tier(tmp_path: Path) -> Iterator[FileTier]:
 
 
 def eventually(done: Callable[[], object]) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not done():
         assert time.monotonic() < until, "nothing came of it"
         time.sleep(0.001)

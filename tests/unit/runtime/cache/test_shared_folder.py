@@ -104,6 +104,28 @@ def test_the_part_of_a_process_that_is_gone_for_long_becomes_that_of_one_that_ru
     assert (again.number, again.has(key(3))) == (0, True), "the part is free for the next process"
 
 
+def test_a_part_that_was_taken_in_part_is_found_in_both_and_gives_way_first(
+    opened: Open, clock: Clock, tmp_path: Path
+) -> None:
+    """The process that takes it ends, and has pages of its own to write."""
+    gone, runs = opened(), opened(files=4)
+    filled(gone, 1, 2, 3, 4)
+    filled(runs, 5, 6)
+    ended(gone)
+    runs.look_again()
+    clock.now += LONG
+    assert runs.look_again(lambda: runs.used == 4 * FILE) == 2
+    assert on_disk(tmp_path) == [1, 2, 3, 4, 5, 6]
+    assert [read(runs, number) for number in (1, 2, 3, 4)] == [content(number) for number in (1, 2, 3, 4)]
+    taken = {bytes.fromhex(file.name)[0] for file in (tmp_path / "1").glob("*") if len(file.name) == 64} - {5, 6}
+    assert len(taken) == 2
+    filled(runs, 7, 8)
+    assert on_disk(tmp_path) == sorted({1, 2, 3, 4} - taken | {5, 6, 7, 8})
+    assert not any(runs.has(key(number)) for number in taken)
+    ended(runs)
+    assert opened().number == 0, "what is left is for the next process"
+
+
 def test_the_part_of_a_process_that_runs_is_never_taken(opened: Open, clock: Clock, tmp_path: Path) -> None:
     first, second = opened(), opened()
     filled(first, 1, 2)
@@ -193,6 +215,7 @@ page_folder.ABANDONED_SECONDS = 0.0
 folder = page_folder.PageFolder(Path(sys.argv[1]), 40 * 160)
 folder.look()
 print(folder.number, flush=True)
+sys.stdin.readline()
 number = 0
 while True:
     number += 1
@@ -207,12 +230,23 @@ while True:
 def test_processes_that_are_killed_leave_whole_pages_and_no_more_than_their_size(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WRITES, str(tmp_path)]
     for _ in range(2):
-        running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
-        assert sorted(int(one.stdout.readline()) for one in running if one.stdout is not None) == [0, 1]
+        running = list[subprocess.Popen[bytes]]()
+        for number in range(2):  # one after the other: who looks at a free part has its lock for a moment
+            running.append(one := subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            assert one.stdout is not None
+            assert int(one.stdout.readline()) == number
+        for one in running:  # not sooner: the first to write would take the free part of the other
+            assert one.stdin is not None
+            one.stdin.write(b"\n")
+            one.stdin.flush()
         assert [one.stdout.readline() for one in running if one.stdout is not None] == [b"writes\n"] * 2
+        for one in running:  # stopped first: one that runs on would take the part of the other
+            one.send_signal(signal.SIGSTOP)
+            os.waitpid(one.pid, os.WUNTRACED)
         for one in running:
-            one.send_signal(signal.SIGKILL)
+            one.kill()
             one.communicate()
+    assert all(0 < len([*(tmp_path / part).glob("?" * 64)]) <= 40 for part in "01")
     folder = PageFolder(tmp_path, 40 * FILE)
     folder.look()
     assert not list((tmp_path / "0").glob(f"*{page_file.UNFINISHED}"))
@@ -272,6 +306,28 @@ def test_files_of_others_that_cannot_be_locked_are_read(
     clock.now += LONG
     assert runs.look_again() == 0
     assert read(runs, 1) == content(1)
+
+
+def test_a_part_is_taken_though_the_disk_then_says_nothing_of_the_own_one(
+    opened: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that looks is the one that writes: an error would end it."""
+    gone, runs = opened(), opened()
+    filled(gone, 1)
+    filled(runs, 2)
+    ended(gone)
+    runs.look_again()
+    clock.now += LONG
+    files = part.Part.files
+
+    def fails(self: part.Part) -> Iterator[part.Found]:
+        if self is runs._mine:
+            raise OSError(errno.EIO, "no")
+        return files(self)
+
+    monkeypatch.setattr(part.Part, "files", fails)
+    assert runs.look_again() == 1
+    assert (read(runs, 1), read(runs, 2), runs.used) == (content(1), content(2), 2 * FILE)
 
 
 def test_more_files_than_are_looked_at_go(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

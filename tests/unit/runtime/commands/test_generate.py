@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from tokenizers import Tokenizer
@@ -9,6 +10,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from graphpod_policy import ExitCode
+from graphpod_runtime import cli
 from graphpod_runtime.commands.generate import main
 from tests.unit.runtime.conftest import write_llama
 
@@ -48,6 +50,17 @@ def test_a_request_that_cannot_be_met_ends_with_its_reason(
 ) -> None:
     assert main(["--model", str(folder), *changes]) == code
     assert words in capsys.readouterr().err
+
+
+def test_a_model_that_is_a_file_and_a_prompt_without_its_flag_have_their_step(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / "config.json"
+    assert main(["--model", str(file), "--prompt", "w5"]) == ExitCode.ModelInvalid
+    assert capsys.readouterr().err == f"ModelInvalid: {file}: a file; give its folder\n"
+    with pytest.raises(SystemExit):
+        main(["w5 w6", "--model", str(folder)])
+    assert "for a prompt use --prompt 'w5 w6'\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -104,3 +117,19 @@ def test_a_start_that_fails_says_why_once(
     monkeypatch.setenv("GRAPHPOD_FAULT", "capture:prefil:64")
     assert main(["--model", str(folder), "--plain", "--prompt", "w5"]) == ExitCode.SettingInvalid
     assert capsys.readouterr().err.count("phase one of prefill, decode") == 1
+
+
+def test_an_interrupted_command_says_so_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(arguments: list[str]) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("graphpod_runtime.commands.generate.main", interrupted)
+    assert cli.main(["generate", "--prompt", "w5"]) == 130
+    assert capsys.readouterr().err == "graphpod-engine generate: interrupted\n"
+
+
+def test_without_a_command_all_of_them_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert "  generate  generate from a prompt" in capsys.readouterr().err

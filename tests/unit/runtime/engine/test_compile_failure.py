@@ -68,7 +68,7 @@ def test_a_half_that_fails_after_the_other_leaves_neither_compiled(
     runner = started(**COMPILED, **DEGRADE)
     assert rules(runner) == [("CompileFailed", phase.value, "Adjusted") for phase in Phase]
     (functions,) = runner._engine.model.body.functions.values()
-    assert (functions.before, functions.after) == (functions._before, functions._after)
+    assert (functions.before, functions.after) == (functions.plain_before, functions._after)
     prompts = random_prompts(4)
     assert generate(runner, prompts, 6) == generate(started(Policy.Disabled, Policy.Disabled), prompts, 6)
 
@@ -83,7 +83,7 @@ def test_pieces_run_as_traced_where_one_of_them_fails_and_halves_stay_compiled(
     assert rules(runner) == [("CompileFailed", "prefill", "Adjusted")]
     assert runner.counters.value(FAILURES, reason="CompileFailed") == 1
     (functions,) = runner._engine.model.body.functions.values()
-    assert functions.before is not functions._before
+    assert functions.before is not functions.plain_before
     prompts = random_prompts(4)
     assert generate(runner, prompts, 6) == generate(started(Policy.Disabled, Policy.Disabled), prompts, 6)
 

@@ -1,6 +1,7 @@
 """What a start does in a thread while weights are read."""
 
 import logging
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -39,6 +40,21 @@ from ..conftest import DECODE_SIZES, PREFILL_SIZES, engine_config
 CPU = torch.device("cpu")
 
 
+LIMIT = 60.0
+"""Seconds."""
+
+
+class Hanging:
+    """A step that has begun, and ends when it is let go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.begun.set()
+        self.go.wait(LIMIT)
+
+
 def _alive() -> bool:
     return any(one.name.startswith("during-load") for one in threading.enumerate())
 
@@ -48,7 +64,7 @@ def test_steps_run_in_their_order_in_a_thread_that_has_ended_with_the_block(capl
     before, go = sys.getswitchinterval(), threading.Event()
 
     def step(name: str) -> None:
-        go.wait(10)
+        go.wait(LIMIT)
         done.append((name, threading.current_thread().name, torch.is_grad_enabled()))
 
     caplog.set_level(logging.INFO)
@@ -59,7 +75,7 @@ def test_steps_run_in_their_order_in_a_thread_that_has_ended_with_the_block(capl
     assert done == [("first", "during-load", False), ("second", "during-load", False)]
     assert sys.getswitchinterval() == pytest.approx(before)
     assert not _alive()
-    assert "during the load: first 0.0" in caplog.text
+    assert re.search(r"during the load: first \d+\.\d\d, second \d+\.\d\d s;", caplog.text)
 
 
 def test_lanes_begin_behind_what_is_first_and_run_side_by_side(caplog: pytest.LogCaptureFixture) -> None:
@@ -67,7 +83,7 @@ def test_lanes_begin_behind_what_is_first_and_run_side_by_side(caplog: pytest.Lo
     meeting = threading.Barrier(2)
 
     def meets(name: str) -> None:
-        meeting.wait(10)
+        meeting.wait(LIMIT)
         done.append(name)
 
     first = ("triton", lambda: done.append("triton"))
@@ -78,20 +94,20 @@ def test_lanes_begin_behind_what_is_first_and_run_side_by_side(caplog: pytest.Lo
     assert done[0] == "triton"
     assert sorted(done[1:]) == ["one", "other"]
     assert not _alive()
-    assert all(name in caplog.text for name in ("triton 0.0", "compiler 0.0", "products 0.0"))
+    assert all(re.search(rf"{name} \d+\.\d\d", caplog.text) for name in ("triton", "compiler", "products"))
 
 
 def test_a_lane_that_hangs_is_named_while_the_other_has_ended() -> None:
-    go = threading.Event()
-    lanes = ((("compiler", lambda: None),), (("products", lambda: None), ("sampling", lambda: go.wait(60))))
+    hanging, compiled = Hanging(), threading.Event()
+    lanes = ((("compiler", lambda: None), ("ended", compiled.set)), (("products", lambda: None), ("sampling", hanging)))
     try:
         with (
             pytest.raises(StartFailure, match='step "sampling" has not ended'),
             done_during(Steps((("triton", lambda: None),), lanes), CPU, 0.2),
         ):
-            pass
+            assert compiled.wait(LIMIT) and hanging.begun.wait(LIMIT)  # noqa: PT018
     finally:
-        go.set()
+        hanging.go.set()
 
 
 def test_a_step_that_fails_is_logged_and_the_next_one_runs(caplog: pytest.LogCaptureFixture) -> None:
@@ -109,18 +125,24 @@ def test_a_step_that_fails_is_logged_and_the_next_one_runs(caplog: pytest.LogCap
     assert "no such kernel" in str(record.exc_info[1])
 
 
-def test_a_start_that_fails_begins_no_other_step() -> None:
+def test_a_start_that_fails_begins_no_other_step(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, failed, done = threading.Event(), threading.Event(), list[str]()
 
     def first() -> None:
         begun.set()
-        failed.wait(10)
+        failed.wait(LIMIT)
+
+    def waited(*_: Any) -> bool:
+        """The block has ended before the first step does."""
+        failed.set()
+        return ended(*_)
+
+    ended = during_load._ended
+    monkeypatch.setattr(during_load, "_ended", waited)
 
     def load() -> None:
         with done_during(Steps((("first", first), ("second", lambda: done.append("second")))), CPU):
-            begun.wait(10)
-            # The block has ended before the first step does.
-            threading.Timer(0.05, failed.set).start()
+            begun.wait(LIMIT)
             raise ValueError("the weights do not fit")
 
     with pytest.raises(ValueError, match="do not fit"):
@@ -130,34 +152,34 @@ def test_a_start_that_fails_begins_no_other_step() -> None:
 
 
 def test_a_step_that_hangs_ends_the_start_by_its_name_within_the_limit_of_the_stage() -> None:
-    go, before, beats = threading.Event(), sys.getswitchinterval(), list[float]()
-    steps = Steps((("products", lambda: None), ("attention", lambda: go.wait(60))))
+    hanging, before, beats = Hanging(), sys.getswitchinterval(), list[float]()
+    steps = Steps((("products", lambda: None), ("attention", hanging)))
     try:
         with (
             pytest.raises(StartFailure, match='step "attention" has not ended 0 s after') as failed,
             done_during(steps, CPU, 0.05, lambda: beats.append(1.0)),
         ):
-            pass
+            assert hanging.begun.wait(LIMIT)
     finally:
-        go.set()
+        hanging.go.set()
     assert failed.value.code is ExitCode.Stuck
     assert beats, "who watches the start hears that it waits"
     assert sys.getswitchinterval() == pytest.approx(before)
 
 
 def test_a_load_that_fails_is_the_cause_even_where_a_step_hangs(caplog: pytest.LogCaptureFixture) -> None:
-    go, begun = threading.Event(), threading.Event()
+    hanging = Hanging()
 
     def load() -> None:
-        with done_during(Steps((("attention", lambda: (begun.set(), go.wait(60))),)), CPU, 0.05):
-            begun.wait(10)
+        with done_during(Steps((("attention", hanging),)), CPU, 0.05):
+            assert hanging.begun.wait(LIMIT)
             raise ValueError("the weights do not fit")
 
     try:
         with pytest.raises(ValueError, match="do not fit"):
             load()
     finally:
-        go.set()
+        hanging.go.set()
     assert 'step "attention" has not ended' in caplog.text
 
 
@@ -253,7 +275,7 @@ def test_a_start_loads_within_the_block(
         return real(*arguments)
 
     go = threading.Event()
-    monkeypatch.setattr(during_load, "steps_of", lambda *_: Steps((("waiting", lambda: go.wait(10)),)))
+    monkeypatch.setattr(during_load, "steps_of", lambda *_: Steps((("waiting", lambda: go.wait(LIMIT)),)))
     monkeypatch.setattr(starter, "Sleeping", lambda *arguments: (sleeping(*arguments), go.set())[0])
     started()
     assert seen == ["loading"]

@@ -1,21 +1,28 @@
 """An engine that ends leaves its prefixes in files: those used last first, within its time, and no error ends it."""
 
 import errno
+import math
 import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from graphpod_policy import KvCacheDtype
+from graphpod_runtime.cache.files import file_tier, page_folder
 from graphpod_runtime.cache.files.file_tier import FileFailure
 from graphpod_runtime.cache.files.page_file import file_bytes
+from graphpod_runtime.cache.files.page_folder import PageFolder
+from graphpod_runtime.cache.files.part import Part
+from graphpod_runtime.cache.flush import Flush
 from graphpod_runtime.cache.host_pool import HostPool
 from graphpod_runtime.cache.host_tier import CopyFailed, LoadCosts
 from graphpod_runtime.engine.run_ahead import RunAhead
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule import kv_space
 from graphpod_runtime.engine.schedule.scheduler import Scheduler
 from graphpod_runtime.engine.schedule.sequence import Sequence as Request
 from tests.unit.runtime.engine.test_host_cache import MIB, PROMPTS, always
@@ -99,6 +106,52 @@ def test_a_host_node_that_gives_its_slots_to_pages_of_the_device_leaves_no_file(
     ends(scheduler)
 
 
+@pytest.mark.parametrize("slots", [1, 5])
+def test_a_pool_that_is_smaller_than_a_move_takes_a_large_node_in_turns(start: Start, slots: int) -> None:
+    page = files_of(start()).pool.page_bytes
+    first = start(host_cache_bytes=slots * page)
+    assert first.host_tier is not None
+    assert first.host_tier.copies.at_once > ENTERED[1] > slots
+    scheduler, _ = asked(first, PROMPTS[1], PROMPTS[1])
+    everything = scheduler.kv.tree.size
+    stored = first.host_tier.stored
+    ends(scheduler)
+    assert files_of(first).written == first.host_tier.stored - stored == everything >= ENTERED[1]
+    second = start()
+    scheduler, again = asked(second, PROMPTS[1])
+    assert again[0].cached == WHOLE[1] * SIZE
+    ends(scheduler)
+    assert files_of(second).written == 0
+    for runner in (first, second):
+        assert files_of(runner).failures == dict.fromkeys(FileFailure, 0)
+
+
+def test_a_takeover_that_has_begun_leaves_the_time_to_the_flush(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_tier, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(page_folder, "ABANDONED_SECONDS", 0.0)
+    first = start()
+    scheduler, _ = asked(first, PROMPTS[0])
+    move, begun, ending, moved = Part.move, threading.Event(), threading.Event(), list[bytes]()
+
+    def slow(part: Part, key: bytes, to: Part) -> bool:
+        moved.append(key)
+        begun.set()
+        return ending.wait(20) and move(part, key, to)
+
+    monkeypatch.setattr(Part, "move", slow)
+    gone = PageFolder(tmp_path / "kv", MIB)
+    for number in range(50):
+        gone.write(bytes([number]) * 32, memoryview(bytearray(8)))
+    gone.close()
+    assert begun.wait(20)
+    scheduler.kv.flush(time.monotonic() + 30, ending.set)
+    assert files_of(first).written == scheduler.kv.tree.size
+    assert len(moved) == 1
+    scheduler.kv.forget()
+
+
 def test_prefixes_that_were_used_last_go_first_and_each_from_its_beginning(start: Start) -> None:
     """The folder has room for fewer pages than there are, and older ones make way."""
     first = start()
@@ -132,19 +185,26 @@ def test_time_ends_it_and_what_was_written_by_then_is_found(
 ) -> None:
     first = start()
     scheduler, _ = asked(first, *PROMPTS)
-    files, answers, writev, beats = files_of(first), threading.Event(), os.writev, list[float]()
+    files, answers, hangs, writev, beats = files_of(first), threading.Event(), threading.Event(), os.writev, [0]
     assert first.host_tier is not None
     first.host_tier.copies.at_once = 4
 
     def hanging(file: int, parts: list[memoryview]) -> int:
         if files.written >= 6:
-            answers.wait(20)
+            hangs.set()
+            answers.wait(60)
         return writev(file, parts)
 
+    def beat() -> None:
+        beats[0] += hangs.is_set()
+
+    def clock() -> float:
+        return math.inf if beats[0] > 10 else 0.0
+
     monkeypatch.setattr(os, "writev", hanging)
-    scheduler.kv.flush(time.monotonic() + 1.0, lambda: beats.append(time.monotonic()))
+    monkeypatch.setattr(kv_space, "Flush", partial(Flush, clock=clock))
+    scheduler.kv.flush(time.monotonic() + 60, beat)
     assert files.written == 6
-    assert len(beats) > 10, "the watchdog hears that it goes on"
     answers.set()
     scheduler.kv.forget()
     second = start()

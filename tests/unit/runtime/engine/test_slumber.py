@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from graphpod_policy import FeatureConfig
+from graphpod_policy.start.flags import BY_FLAGS
 from graphpod_runtime.engine.loop import Loop
 from graphpod_runtime.engine.sleep.problems import CannotReload, CannotSleep, CannotWake
 from graphpod_runtime.engine.sleep.slumber import Slumber
@@ -284,6 +285,22 @@ def test_an_engine_without_the_feature_refuses_by_name() -> None:
         _, link = run(words, [Reload("r1")])
         assert said(link)[0].refused == "r1"
         assert said(link)[0].problem.startswith("this engine cannot reload: set spec.engine.reload")
+
+
+def test_an_engine_of_several_ranks_does_not_name_a_setting_that_it_could_not_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    several = Slumber(None, Counters(), lambda: None, lambda: None, ranks=2)
+    for command in (Sleep(), Reload("r1")):
+        several.obey(command)
+    assert [one.problem for one in several.changes()] == [
+        "this engine cannot sleep: it has 2 ranks, and sleep is not built for several; stop it to free its memory",
+        "this engine cannot reload: it has 2 ranks, and new weights in place are not built for several; restart it",
+    ]
+    monkeypatch.setenv(BY_FLAGS, "1")
+    one = Slumber(None, Counters(), lambda: None, lambda: None)
+    one.obey(Reload("r1"))
+    assert [said.problem for said in one.changes()] == ["this engine cannot reload: set --reload, or restart it"]
 
 
 def test_a_request_that_leaves_while_it_sleeps_wakes_nobody() -> None:

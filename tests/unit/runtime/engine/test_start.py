@@ -11,6 +11,8 @@ import torch
 from graphpod_policy import ExitCode, OnUnsupported, Phase, Policy
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.start.start_log import StartLog
+from graphpod_runtime.wire.report import StartStage, State
 from tests.contracts.decisions import rules
 from tests.unit.runtime.conftest import engine_config
 
@@ -69,6 +71,19 @@ def test_a_failed_start_reports_failed_before_it_raises(llama_folder: Path, monk
     assert reports[-1]["failure"]["reason"] == "CaptureFailed"
 
 
+@pytest.mark.parametrize(("prefill", "decode"), [(Policy.Disabled, Policy.Disabled), (Policy.Breakable, Policy.Full)])
+def test_a_state_is_logged_before_the_stages_in_it(llama_folder: Path, prefill: Policy, decode: Policy) -> None:
+    lines: list[str] = []
+    runner = Runner(engine_config(llama_folder, prefill, decode), StartLog(lines.append).note)
+    runner.start()
+    named = (*StartStage, *State)
+    order = [word for line in lines if (word := line.partition(":")[0].removesuffix(" …")) in named]
+    assert order == [
+        *("Load", "Buffers", "Capturing", "PrefillCapture", "DecodeMeasure", "KvSizing", "DecodeCapture"),
+        *("SelfChecking", "SelfCheck", "Ready"),
+    ]
+
+
 def test_a_feature_that_is_not_built_is_refused(started: Callable[..., Runner]) -> None:
     with pytest.raises(StartFailure, match="Full is not built") as caught:
         started(prefill=Policy.Full)
@@ -78,7 +93,7 @@ def test_a_feature_that_is_not_built_is_refused(started: Callable[..., Runner]) 
 @pytest.fixture
 def layer_without_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     """One layer of the model never calls attention."""
-    from graphpod_runtime.models.decoder import DecoderLayer
+    from graphpod_runtime.models.layers.layer import DecoderLayer
 
     def without_attention(self: DecoderLayer, x: Any, cosines: Any, sines: Any, attend: Any) -> Any:
         return x if self.index == 1 else right(self, x, cosines, sines, attend)

@@ -15,13 +15,14 @@ import openai
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, Policy, ServingConfig
+from graphpod_policy import EngineConfig, GraphConfig, ModelConfig, PhasePlan, Policy, ServingConfig, config_hash
 from graphpod_runtime import cli
+from graphpod_runtime.front.status import Status
 from tests.forked import Forked, Streams, forked
 
 from .front_forks import front_forks, prepare_engine
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 180.0
 
 
 def byte_tokenizer() -> Tokenizer:
@@ -62,6 +63,12 @@ def engine_json(folder: Path, model: Path, **changes: Any) -> Path:
     path = folder / "engine.json"
     path.write_bytes(EngineConfig(model=ModelConfig("echo", str(model)), graph=graph, **settings).canonical())
     return path
+
+
+def first_status(file: Path) -> Status:
+    """That of a front at its start, by its configuration file."""
+    data = file.read_bytes()
+    return Status.of(EngineConfig.parse(data), config_hash(data), "uid")
 
 
 def eventually(what: str, holds: Callable[[], bool], log: Path) -> None:
@@ -173,11 +180,11 @@ def launch(folder: Path, command: list[str], **environment: str) -> Front:
     return listening(process, folder)
 
 
-def launch_fork(folder: Path, words: Sequence[str], **environment: str) -> Front:
-    """`launch` of `graphpod-engine` with these words, as `engine_fork`."""
+def launch_fork(folder: Path, words: Sequence[str], listens: bool = True, **environment: str) -> Front:
+    """`launch` of `graphpod-engine` with these words, as `engine_fork`; `listens` False: it may end before it does."""
     with (folder / "front.log").open("wb") as log:
         process = engine_fork(words, os.environ | {"POD_UID": "uid-1"} | environment, log)
-    return listening(process, folder)
+    return listening(process, folder) if listens else _front(process, folder)
 
 
 def engine_fork(words: Sequence[str], environment: Mapping[str, str], log: IO[Any]) -> Forked:
@@ -193,13 +200,17 @@ def engine_fork(words: Sequence[str], environment: Mapping[str, str], log: IO[An
 
 def listening(process: subprocess.Popen[bytes] | Forked, folder: Path) -> Front:
     """The front of this process, as soon as it listens."""
-    front = Front(process, folder / "front.log", folder / "termination-log", "", "")
+    front = _front(process, folder)
     line = re.compile(r"listening: http (\S+), admin (\S+)")
     front.eventually("the front listens", lambda: bool(line.search(front.log.read_text())))
     found = line.search(front.log.read_text())
     assert found
     front.http, front.admin = f"http://{found[1]}", f"http://{found[2]}"
     return front
+
+
+def _front(process: subprocess.Popen[bytes] | Forked, folder: Path) -> Front:
+    return Front(process, folder / "front.log", folder / "termination-log", "", "")
 
 
 @pytest.fixture(scope="session")

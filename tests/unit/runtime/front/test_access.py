@@ -219,7 +219,7 @@ def test_paths_answer_with_and_without_the_prefix_and_the_key_guards_both(paged:
 )
 def test_an_option_with_a_wrong_value_is_refused_with_what_it_takes(option: str, value: str, words: str) -> None:
     command = [sys.executable, "-m", "graphpod_runtime.cli", "serve", "--model", "/nowhere", option, value]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert ended.returncode == 2
     assert option in ended.stderr
     assert words in ended.stderr
@@ -230,7 +230,7 @@ def test_a_folder_without_a_certificate_ends_the_start_with_its_name(tmp_path: P
     ports = ("--host=127.0.0.1", "--http-port=0", "--admin-port=0")
     words = ["serve", f"--config={config}", f"--tls-folder={tmp_path / 'none'}", *ports]
     ended = subprocess.run(
-        [sys.executable, "-m", "graphpod_runtime.cli", *words], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "graphpod_runtime.cli", *words], capture_output=True, text=True, timeout=180
     )
     assert ended.returncode == ExitCode.SettingInvalid
     assert f"{tmp_path / 'none'} has no usable certificate" in ended.stderr

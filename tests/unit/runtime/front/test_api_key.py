@@ -112,6 +112,6 @@ def test_a_file_without_a_key_ends_the_start_with_its_name(tmp_path: Path, file:
     config = engine_json(tmp_path, write_model(tmp_path / "model"))
     ports = ("--host=127.0.0.1", "--http-port=0", "--admin-port=0")
     command = [sys.executable, "-m", "graphpod_runtime.cli", "serve", f"--config={config}", f"--api-key-file={file}"]
-    ended = subprocess.run([*command, *ports], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([*command, *ports], capture_output=True, text=True, timeout=180)
     assert ended.returncode == ExitCode.SettingInvalid
     assert f"{file} has no API key" in ended.stderr

@@ -2,18 +2,26 @@
 
 import argparse
 import json
+import re
 import socket
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from graphpod_policy import ExitCode, ModelFacts, can_start
+from graphpod_policy import EngineConfig, ExitCode, ModelConfig, ModelFacts, can_start
+from graphpod_policy.config import StreamConfig
 from graphpod_policy.http_limits import HttpLimits
 from graphpod_policy.start.flags import BY_FLAGS, in_flags
 from graphpod_runtime.api.local_config import LocalOptions, local_config
+from graphpod_runtime.base.leader import LEADER
 from graphpod_runtime.cli import main
-from graphpod_runtime.front import app
+from graphpod_runtime.commands.other_engines_flags import OMIT, USE
+from graphpod_runtime.front import app, serve
 from graphpod_runtime.front.access.arguments import add_http_options, http_options
+from graphpod_runtime.streaming import folder as streaming
+from graphpod_runtime.streaming.folder import Streamed
 from tests.unit.runtime.api.test_local_config import SHAPE
 
 from .conftest import engine_json, write_model
@@ -58,6 +66,38 @@ def test_the_limits_of_requests_are_options_with_bounds(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--tensor-parallel-size", "2"], "for --tensor-parallel-size use --tensor-parallel"),
+        (["/models/chat"], "for a model's folder use --model /models/chat"),
+        (["--tp=2", "--port", "80"], "for --tp use --tensor-parallel; for --port use --http-port"),
+        (["--gpu-memory-utilization", "0.9"], "omit --gpu-memory-utilization: the KV cache takes the memory"),
+        (["--tensor-paralel", "2"], "unrecognized arguments: --tensor-paralel 2; did you mean --tensor-parallel?"),
+        (["--zzz"], "unrecognized arguments: --zzz\n"),
+        (["--load-format", "auto"], "unrecognized arguments: --load-format auto\n"),
+        (["--data-parallel-size", "2"], "omit --data-parallel-size: a server has one copy of the model"),
+        (["--name", "--tp=2 or not", "--zzz"], "unrecognized arguments: --zzz\n"),
+        (["/models/a", "--model", "/models/b"], "unrecognized arguments: /models/a\n"),
+    ],
+)
+def test_a_flag_of_another_engine_is_refused_with_our_own(
+    capsys: pytest.CaptureFixture[str], words: list[str], says: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", *words] if words[0][0] == "/" else ["serve", "--model", "/models/chat", *words])
+    assert caught.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_each_flag_that_takes_the_place_of_another_engines_is_one_of_serve(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    own = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    assert own >= set(re.findall(r"--[a-z-]+", " ".join(USE.values())))
+    assert not own & {*USE, *OMIT}
+
+
+@pytest.mark.parametrize(
     ("content", "more", "code", "words"),
     [
         ("[1]", [], ExitCode.ModelInvalid, "holds no JSON object"),
@@ -73,6 +113,107 @@ def test_a_folder_that_cannot_be_served_is_told_why(
     assert words in capsys.readouterr().err
 
 
+def test_the_help_has_the_host_cache_and_its_files_next_to_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  --")]
+    first = listed.index("--host-cache")
+    assert listed[first : first + 3] == ["--host-cache", "--host-cache-folder", "--host-cache-files"]
+
+
+def opened(*_: object) -> NoReturn:
+    raise AssertionError("a port was opened")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--max-model-len", "4096"), ExitCode.ContextTooLong, "--max-model-len 4096 is more than the "),
+        (("--speculative", "Mtp"), ExitCode.ModelUnsupported, "--speculative Mtp: "),
+        (("--api-key-file", "/nowhere"), ExitCode.SettingInvalid, "the API key in /nowhere cannot be read: "),
+        (("--tls-folder", "/nowhere"), ExitCode.SettingInvalid, "/nowhere has no usable certificate"),
+        (
+            ("--nodes", "2", "--pipeline-parallel", "2"),
+            ExitCode.SettingInvalid,
+            "an engine of 2 machines needs the address of the leader's: '' is not HOST:PORT; set --leader HOST:PORT",
+        ),
+        (
+            ("--nodes", "2", "--pipeline-parallel", "2", "--leader", "here:65534"),
+            ExitCode.SettingInvalid,
+            "'here:65534' needs ports up to 65537, and 65535 is the last; set --leader HOST:PORT",
+        ),
+    ],
+)
+def test_what_settings_rule_out_is_refused_before_a_port_is_open(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    own_signals: None,
+    words: tuple[str, ...],
+    code: ExitCode,
+    said: str,
+) -> None:
+    monkeypatch.setattr(serve, "listen", opened)
+    for name in (LEADER, BY_FLAGS):
+        monkeypatch.setenv(name, "")  # it is as it was after the test, whatever the command sets
+    (folder := tmp_path / "model").mkdir()
+    (folder / "config.json").write_text(json.dumps(SHAPE | {"architectures": ["LlamaForCausalLM"]}))
+    log = tmp_path / "termination-log"
+    command = ["serve", "--model", str(folder), "--device", "cpu", "--termination-log", str(log), *words]
+    assert main(command) == code
+    assert log.read_text().startswith(f"{code.name}: ")
+    assert said in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [('"maxBatch"', '"maxBunch"', "maxBunch"), ("{", "[", "not JSON"), (None, None, "No such file or directory")],
+)
+def test_a_configuration_that_cannot_be_read_says_why_and_opens_no_port(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    own_signals: None,
+    before: str | None,
+    after: str | None,
+    said: str,
+) -> None:
+    monkeypatch.setattr(serve, "listen", opened)
+    path, log = engine_json(tmp_path, write_model(tmp_path / "model")), tmp_path / "termination-log"
+    if before is None or after is None:
+        path.unlink()
+    else:
+        path.write_text(path.read_text().replace(before, after, 1))
+    assert main(["serve", "--config", str(path), "--termination-log", str(log)]) == ExitCode.ConfigInvalid
+    assert log.read_text().startswith(f"ConfigInvalid: {path}: ")
+    assert said in log.read_text()
+
+
+def test_what_a_streamed_models_config_rules_out_is_refused_once_it_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_signals: None
+) -> None:
+    """The folder may have files of an earlier start, of another model: the source's own decide."""
+    folder, log = tmp_path / "model", tmp_path / "termination-log"
+    config = EngineConfig.parse(engine_json(tmp_path, folder).read_bytes())
+    streamed = replace(config, model=ModelConfig("echo", str(folder), StreamConfig("hf://org/model")))
+    (path := tmp_path / "engine.json").write_bytes(streamed.canonical())
+
+    def write(positions: int) -> None:
+        shape = SHAPE | {"architectures": ["LlamaForCausalLM"], "max_position_embeddings": positions}
+        (folder / "config.json").write_text(json.dumps(shape))
+
+    folder.mkdir()
+    write(8)
+
+    def prepare(where: Path, asked: StreamConfig) -> Streamed:
+        write(512)
+        return Streamed(asked.uri, (), ())
+
+    monkeypatch.setattr(streaming, "prepare", prepare)
+    monkeypatch.setattr(app, "run", opened)
+    words = ("--host", "127.0.0.1", "--http-port", "0", "--admin-port", "0", "--termination-log", str(log))
+    assert main(["serve", "--config", str(path), *words]) == ExitCode.ContextTooLong
+    assert log.read_text().startswith("ContextTooLong: spec.engine.maxModelLen 200000 is more than the 512 positions")
+
+
 @pytest.mark.parametrize(
     ("spread", "said"),
     [
@@ -84,10 +225,7 @@ def test_a_folder_that_cannot_be_served_is_told_why(
 def test_a_model_that_ranks_do_not_divide_is_refused_before_there_are_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_signals: None, spread: dict[str, int], said: str
 ) -> None:
-    def engine(*_: object) -> None:
-        raise AssertionError("a front with an engine")
-
-    monkeypatch.setattr(app, "Front", engine)
+    monkeypatch.setattr(serve, "listen", opened)
     monkeypatch.setenv(BY_FLAGS, "1")
     (folder := tmp_path / "model").mkdir()
     shape = SHAPE | {"architectures": ["LlamaForCausalLM"]}

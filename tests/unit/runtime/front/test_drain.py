@@ -20,7 +20,7 @@ from graphpod_runtime.wire.messages import Abort, Command, Heartbeat, Submit
 from graphpod_runtime.wire.report import State
 from graphpod_runtime.wire.socket import WIRE, EngineEnd
 
-from .conftest import ServingConfig, engine_json
+from .conftest import ServingConfig, engine_json, first_status
 
 
 def gate_of(status: Status) -> ApiMiddleware:
@@ -55,7 +55,7 @@ async def heard(engine: EngineEnd, count: int) -> list[Command]:
 def status(tmp_path: Path) -> Status:
     """Of a front that serves; nothing is left to finish after a drain's first second."""
     config = engine_json(tmp_path, tmp_path, serving=ServingConfig(max_queue=4, drain_seconds=0))
-    found = Status.of(config.read_bytes(), "uid-1")
+    found = first_status(config)
     found.started = found.engine_alive = True
     return found
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -11,18 +12,18 @@ from typing import Any, cast
 
 import pytest
 
-from graphpod_policy import ExitCode
+from graphpod_policy import EngineConfig, ExitCode
+from graphpod_runtime.engine.ranks.others import COMMAND
 from graphpod_runtime.front.app import in_capture, run
-from graphpod_runtime.front.options import ServeOptions
-from graphpod_runtime.front.requests.engine_client import EngineClient
+from graphpod_runtime.front.options import Checked, ServeOptions
+from graphpod_runtime.front.requests.engine_client import ENGINE_COMMAND, EngineClient
 from graphpod_runtime.front.requests.engine_stream import Arrived
 from graphpod_runtime.front.requests.termination import Ending
-from graphpod_runtime.front.status import Status
 from graphpod_runtime.wire.messages import Arriving, Command, Finished, FinishReason, Submit
 from graphpod_runtime.wire.report import State
 from tests.eventually import Eventually
 
-from .conftest import engine_json
+from .conftest import engine_json, first_status
 
 BABBLE = """
 import socket, sys
@@ -72,7 +73,7 @@ class Sending(EngineClient):
 
 @pytest.mark.parametrize(
     ("awake", "quiet", "sent"),
-    [(0.02, 0.03, [Arriving()]), (0.02, 0.0, []), (0.0, 9.0, [])],
+    [(60.0, 61.0, [Arriving()]), (60.0, 0.0, []), (0.0, 9.0, [])],
     ids=["asleep", "awake", "sleeps at once"],
 )
 def test_an_engine_that_sleeps_hears_of_a_request_before_its_body_is_read(
@@ -200,12 +201,22 @@ def test_a_temporary_folder_with_a_path_too_long_for_sockets_is_named(
     (folder := tmp_path / ("x" * (80 - len(str(tmp_path))))).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     log, config = tmp_path / "termination", engine_json(tmp_path, tmp_path)
-    assert run(ServeOptions(config, termination_log=log), cast(Any, None), cast(Any, None)) == ExitCode.SettingInvalid
+    options, parsed = ServeOptions(config, termination_log=log), EngineConfig.parse(config.read_bytes())
+    checked = Checked(parsed, "hash", None, None)
+    assert run(options, checked, cast(Any, None), cast(Any, None)) == ExitCode.SettingInvalid
     assert re.fullmatch(
         rf"SettingInvalid: no sockets in {folder}/graphpod-\w+: the path is too long for sockets; set TMPDIR .*",
         log.read_text(),
     )
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [ENGINE_COMMAND, COMMAND])
+def test_files_of_the_folder_in_which_a_user_is_are_no_libraries(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """Model folders have Python files, of any name."""
+    (tmp_path / "queue.py").write_text("raise SystemExit('not ours')")
+    found = subprocess.run([*command, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 def test_a_stopped_rank_goes_with_the_first_one(tmp_path: Path, eventually: Eventually) -> None:
@@ -229,7 +240,7 @@ def test_a_crash_of_another_rank_in_a_capture_counts_as_one_of_the_capture(tmp_p
     words = 'Fatal("RankDied", "rank 1 of 2 has ended at Capturing: signal SIGSEGV", 31, True)'
     ending = ended(LAST_WORDS.replace('Fatal("CaptureFailed", "the last words", 12)', words), 2, tmp_path)
     assert ending.crashed
-    status = Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid")
+    status = first_status(engine_json(tmp_path, tmp_path))
     status.report = {**status.report, "state": State.Capturing}
     assert in_capture(ending, status) == Ending(
         ExitCode.CaptureFailed, "while capturing prefill: rank 1 of 2 has ended at Capturing: signal SIGSEGV"

@@ -19,7 +19,7 @@ import pytest
 from graphpod_policy import EngineConfig, ExitCode, ServingConfig
 from graphpod_runtime.front import watchdog
 
-from .conftest import Front, engine_json, eventually, write_model
+from .conftest import Front, eventually
 from .scripted_engine import SLOW_SECONDS, SLOW_STEPS
 
 Start = Callable[..., Front]
@@ -264,14 +264,6 @@ def test_a_folder_without_a_tokenizer_is_an_invalid_model(own_front: Start, tmp_
     front = own_front(ready=False, model=tmp_path / "empty")
     assert front.ended() == ExitCode.ModelInvalid
     assert "tokenizer.json is missing" in cause(front)
-
-
-def test_a_wrong_configuration_names_its_field(own_front: Start, tmp_path: Path) -> None:
-    path = engine_json(tmp_path, write_model(tmp_path / "model"))
-    path.write_bytes(path.read_bytes().replace(b'"maxBatch"', b'"maxBunch"'))
-    front = own_front(ready=False, config=path)
-    assert front.ended() == ExitCode.ConfigInvalid
-    assert "maxBunch" in cause(front)
 
 
 def wire_of(front: Front) -> Path:

@@ -11,13 +11,12 @@ from graphpod_policy.metrics import BY_NAME, MOST_SERIES, Kind, Process, of
 from graphpod_runtime.front.health import admin_app
 from graphpod_runtime.front.metrics.exemplars import names_of
 from graphpod_runtime.front.metrics.exporter import HANDLERS, Exporter, FrontMetrics
-from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.counters import Counters
 from graphpod_runtime.wire.messages import FinishReason
 from graphpod_runtime.wire.report import RankReport, StartStage
 
-from .conftest import Front, engine_json
+from .conftest import Front, engine_json, first_status
 
 CORE = re.compile(
     r"graphpod_(graph_(captures|capture_|selfchecks|recaptures|replays|fallbacks|tokens|size_|requested_|decision_)"
@@ -30,7 +29,7 @@ CORE = re.compile(
 def exporter(folder: Path) -> tuple[Exporter, FrontMetrics]:
     """An exporter at process start."""
     metrics = FrontMetrics("echo")
-    return Exporter(metrics, Status.of(engine_json(folder, folder).read_bytes(), "uid")), metrics
+    return Exporter(metrics, first_status(engine_json(folder, folder))), metrics
 
 
 def series(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
@@ -51,7 +50,7 @@ def test_every_row_of_the_engine_appears_and_no_other_name_of_ours(tmp_path: Pat
 
 
 def test_each_of_several_ranks_has_series_of_its_own(tmp_path: Path) -> None:
-    status = Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid")
+    status = first_status(engine_json(tmp_path, tmp_path))
     ranks = [RankReport(rank, 1000, 200, 30 + rank, 1500).as_dict() for rank in range(2)]
     status.update({**status.report, "ranks": ranks})
     found = series(Exporter(FrontMetrics("echo"), status).render()[0].decode())
@@ -105,7 +104,7 @@ def test_paths_nobody_serves_share_one_label(tmp_path: Path) -> None:
 
 
 async def test_a_scrape_by_prometheus_is_reported_and_a_look_by_a_person_is_not(tmp_path: Path) -> None:
-    status = Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid")
+    status = first_status(engine_json(tmp_path, tmp_path))
     app = admin_app(status, Watchdog(status.config.resolved()), Exporter(FrontMetrics("echo"), status))
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://admin") as admin:
 

@@ -10,9 +10,8 @@ from graphpod_policy.http_limits import HttpLimits
 from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
 from graphpod_runtime.front.middleware import ApiMiddleware
 from graphpod_runtime.front.server_info import ServerInfo
-from graphpod_runtime.front.status import Status
 
-from .conftest import engine_json
+from .conftest import engine_json, first_status
 
 
 @pytest.mark.parametrize(
@@ -27,7 +26,7 @@ from .conftest import engine_json
 def test_the_engine_hears_of_a_request_that_is_let_in_before_its_body_is_read(
     tmp_path: Path, method: str, serves: bool, did: list[str]
 ) -> None:
-    status, found = Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid-1"), list[str]()
+    status, found = first_status(engine_json(tmp_path, tmp_path)), list[str]()
     status.started = status.engine_alive = serves
     metrics = FrontMetrics("echo")
     gate = ApiMiddleware(status, metrics, ServerInfo(status, Exporter(metrics, status)), None, HttpLimits())

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import re
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,6 +67,15 @@ def test_half_a_surrogate_pair_in_a_field_that_is_not_built_is_no_failure_of_the
 def test_as_many_token_ids_as_a_context_has_are_taken() -> None:
     body = b'{"model":"m","prompt":[' + many(b"12345", 600_000) + b"]}"
     assert parsed(body, CompletionRequest).prompt == [12345] * 600_000
+
+
+def test_what_a_client_has_sent_is_read_by_one_decoder_whose_floats_are_pythons() -> None:
+    """Stored items and turns of responses, too: msgspec's own floats would take seconds of a list of 1e308."""
+    front = Path(parse.__file__).parents[1]
+    reads = re.compile(r"json\.(decode|Decoder)\(")
+    assert [file for file in front.rglob("*.py") if reads.search(file.read_text())] == [Path(parse.__file__)]
+    assert parse.decoder.float_hook is float
+    assert parse.decoder.decode(b"[1e308, 0.1, 1e999]") == [1e308, 0.1, float("inf")]
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,10 @@ def test_a_pod_that_ends_leaves_its_prefixes_in_files_to_the_next_one(
     def answer() -> tuple[str, int, dict[str, float]]:
         """Of a pod from its start to its end, with the tokens that it had and those by tier."""
         front = launch_fork(tmp_path, [*words(llama[0], tmp_path), *files], GRAPHPOD_DEBUG="reload")
-        front.eventually("ready", lambda: "pages found" in front.log.read_text())
+        front.eventually(
+            "ready, its folder read",
+            lambda: all(said in front.log.read_text() for said in ("ready: tiny", "pages found")),
+        )
         reply = front.client().completions.create(model="tiny", prompt=prompt, max_tokens=6, temperature=0)
         tiers = {
             name: front.metric("graphpod_prefix_cache_tier_hit_tokens_total", tier=name) for name in ("host", "file")

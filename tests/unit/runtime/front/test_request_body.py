@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from graphpod_policy.http_limits import HttpLimits
+from graphpod_policy.http_limits import BODY_RATE, HttpLimits
 from graphpod_runtime.front.request_body import BodyRoom, Interrupted, RequestBody
+from graphpod_runtime.front.requests.errors import ApiError
 
 LIMITS = HttpLimits(body_bytes=1 << 20, body_seconds=0.01)
 PIECE = b"x" * 65536
@@ -113,8 +114,42 @@ def test_a_body_that_stops_coming_is_given_up() -> None:
     assert refusal is not None
     assert (refusal.status, refusal.message) == (
         408,
-        "The body did not continue for 0.01 s; send the request again.",
+        "The body stopped or came too slowly, after 0 bytes. Send the request again, without a pause of 0.01 s and "
+        "with at least 4096 bytes a second.",
     )
+
+
+@pytest.mark.parametrize(
+    ("count", "every", "pieces"),
+    [
+        (1, 0.5, 21),
+        (1, 9.0, 2),
+        (BODY_RATE, 2.0, 10),
+        (BODY_RATE // 2, 1.0, 20),
+        (BODY_RATE, 0.99, None),
+        (BODY_RATE, 9.0, 2),
+    ],
+)
+def test_a_body_that_is_trickled_is_given_up_when_its_time_is_over(
+    count: int, every: float, pieces: int | None
+) -> None:
+    """No pause is as long as the limit of pauses."""
+    limits, now, came = HttpLimits(body_bytes=1 << 20, body_seconds=10), 0.0, 0
+
+    async def trickles() -> Any:
+        nonlocal now, came
+        now, came = now + every, came + 1
+        return piece(b"x" * count, more=came < 200)
+
+    async def run() -> ApiError | None:
+        scope = {"headers": [(b"transfer-encoding", b"chunked")]}
+        return await RequestBody(scope, trickles, BodyRoom(limits), clock=lambda: now).read()
+
+    refusal = asyncio.run(run())
+    assert came == (pieces or 200)
+    assert (refusal and (refusal.status, refusal.code)) == (None if pieces is None else (408, "request_timeout"))
+    if refusal is not None:
+        assert f"after {came * count} bytes." in refusal.message
 
 
 def test_a_client_that_goes_is_noticed() -> None:

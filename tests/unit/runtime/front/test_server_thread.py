@@ -17,7 +17,7 @@ async def test_stop_returns_when_the_open_request_is_answered_and_the_thread_has
         if scope["type"] != "http":
             return
         asked.set()
-        await asyncio.to_thread(answer.wait, 10)
+        await asyncio.to_thread(answer.wait, 60)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"answered"})
 
@@ -26,8 +26,8 @@ async def test_stop_returns_when_the_open_request_is_answered_and_the_thread_has
     served.start()
     reader, writer = await asyncio.open_connection(*bound.getsockname())
     writer.write(REQUEST)
-    assert await asyncio.to_thread(asked.wait, 10)
-    stopped = asyncio.create_task(served.stop(10))
+    assert await asyncio.to_thread(asked.wait, 60)
+    stopped = asyncio.create_task(served.stop(60))
     assert not (await asyncio.wait((stopped,), timeout=0.1))[0]
     answer.set()
     await stopped
@@ -40,13 +40,13 @@ async def test_stop_waits_no_longer_than_it_is_told() -> None:
     answer = threading.Event()
 
     async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
-        await asyncio.to_thread(answer.wait, 10)
+        await asyncio.to_thread(answer.wait, 60)
 
     bound = listen("127.0.0.1", 0)
     served = ServerThread("stuck", app, bound)
     served.start()
     _, writer = await asyncio.open_connection(*bound.getsockname())
     writer.write(REQUEST)
-    await asyncio.wait_for(served.stop(0.2), 5)
+    await asyncio.wait_for(served.stop(0.2), 30)
     answer.set()
     writer.close()

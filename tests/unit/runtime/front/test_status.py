@@ -3,17 +3,23 @@
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from graphpod_policy import ServingConfig, limits
+from graphpod_runtime.front.health import admin_app
+from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
+from graphpod_runtime.front.requests.errors import ApiError
+from graphpod_runtime.front.server_info import ServerInfo
 from graphpod_runtime.front.status import Status
+from graphpod_runtime.front.watchdog import Watchdog
 from graphpod_runtime.wire.report import ServedLimits, State
 
-from .conftest import engine_json
+from .conftest import engine_json, first_status
 
 
 def status(folder: Path, **changes: Any) -> Status:
-    return Status.of(engine_json(folder, folder, **changes).read_bytes(), "uid")
+    return first_status(engine_json(folder, folder, **changes))
 
 
 @pytest.mark.parametrize(("kv_tokens", "context"), [(4_000_000, 40960), (1024, 1024)])
@@ -39,6 +45,23 @@ def test_the_front_is_ready_once_the_engine_is_and_no_earlier(tmp_path: Path, st
     subject.update(subject.report | {"state": state.value})
     assert subject.ready is (state is State.Ready)
     assert (subject.started_at is not None) is subject.ready
+
+
+async def test_probes_of_a_server_whose_engine_died_do_not_say_that_it_is_ready(tmp_path: Path) -> None:
+    """The front ends a moment later. Until then whoever asks learns why."""
+    subject = status(tmp_path)
+    subject.engine_alive = True
+    subject.loaded()
+    subject.update(subject.report | {"state": State.Ready.value})
+    subject.engine_alive = False
+    exporter = Exporter(FrontMetrics("echo"), subject)
+    app = admin_app(subject, Watchdog(subject.config.resolved()), exporter)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://admin") as admin:
+        answer = await admin.get("/readyz")
+    assert (answer.status_code, answer.text) == (503, "the engine has died\n")
+    health = await ServerInfo(subject, exporter).answer({"type": "http", "path": "/health", "method": "GET"})
+    assert isinstance(health, ApiError)
+    assert health.message == "The model is not ready (the engine has died)."
 
 
 def test_when_a_start_ended_is_known_once_the_front_can_answer_and_does_not_change(tmp_path: Path) -> None:

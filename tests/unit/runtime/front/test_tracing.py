@@ -173,6 +173,7 @@ def test_a_collector_that_takes_no_spans_slows_no_request_and_is_counted(
             assert ask(front).status_code == 200
         front.eventually("they are counted", lambda: front.metric(SPANS, result="failed") >= 20)
         assert front.metric(SPANS, result="exported") == 0
+        front.eventually("it is told", lambda: "takes no spans" in front.log.read_text())  # after they are counted
         assert front.log.read_text().count("takes no spans") == 1
         assert ask(front).status_code == 200
         front.process.terminate()

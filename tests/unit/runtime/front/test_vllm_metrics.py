@@ -10,11 +10,10 @@ from prometheus_client.samples import Sample as Exposed
 from graphpod_policy.metrics import BY_NAME, Kind
 from graphpod_policy.vllm_metrics import PREFIX, VLLM_METRICS
 from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
-from graphpod_runtime.front.status import Status
 from graphpod_runtime.wire.counters import Sample
 from graphpod_runtime.wire.messages import FinishReason
 
-from .conftest import Front, engine_json
+from .conftest import Front, engine_json, first_status
 from .test_openai import TEXT
 
 COUNT, TOKENS = 3, 5
@@ -95,7 +94,7 @@ def test_a_request_that_the_server_gave_up_counts_as_aborted_and_a_refused_one_a
     front.finished(FinishReason.SlowReader)
     front.finished(FinishReason.Abort)
     front.finished(FinishReason.Rejected)
-    status = Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid")
+    status = first_status(engine_json(tmp_path, tmp_path))
     found = exposed(Exporter(front, status, vllm_names=True).render()[0].decode())
     success = {sample.labels["finished_reason"]: sample.value for sample in found[PREFIX + "request_success_total"]}
     assert success == {"stop": 0, "length": 0, "abort": 2, "error": 0}
@@ -106,7 +105,7 @@ def test_a_request_that_the_server_gave_up_counts_as_aborted_and_a_refused_one_a
 @pytest.mark.parametrize("asleep", [None, 0.0, 1.0])
 def test_an_engine_is_awake_or_its_weights_are_away(asleep: float | None, tmp_path: Path) -> None:
     """One that cannot sleep has no series of ours."""
-    subject = Exporter(FrontMetrics("echo"), Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid"), True)
+    subject = Exporter(FrontMetrics("echo"), first_status(engine_json(tmp_path, tmp_path)), True)
     if asleep is not None:
         subject.update([Sample("graphpod_asleep", {}, asleep)])
     found = exposed(subject.render()[0].decode())[f"{PREFIX}engine_sleep_state"]

@@ -8,11 +8,10 @@ import pytest
 
 from graphpod_runtime.front.health import admin_app
 from graphpod_runtime.front.metrics.exporter import Exporter, FrontMetrics
-from graphpod_runtime.front.status import Status
 from graphpod_runtime.front.watchdog import FLOOR_SECONDS, SILENT_SECONDS, Watchdog
 from graphpod_runtime.wire.messages import Heartbeat
 
-from .conftest import engine_json
+from .conftest import engine_json, first_status
 
 
 class Clock:
@@ -28,7 +27,7 @@ def clock() -> Clock:
 
 
 def test_the_first_of_several_ranks_is_named_where_its_heart_is_silent(tmp_path: Path, clock: Clock) -> None:
-    plan = Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid").config.resolved()
+    plan = first_status(engine_json(tmp_path, tmp_path)).config.resolved()
     alone, first = Watchdog(plan, clock), Watchdog(replace(plan, features=replace(plan.features, tensor=2)), clock)
     for watchdog in (alone, first):
         watchdog.heard(Heartbeat(clock.now, "Ready"))
@@ -37,9 +36,26 @@ def test_the_first_of_several_ranks_is_named_where_its_heart_is_silent(tmp_path:
     assert first.mute() == first.stuck() == "rank 0 of 2 stands still at Ready: no heartbeat for 21 s"
 
 
+def test_ranks_of_several_machines_that_do_not_meet_have_a_next_step(tmp_path: Path, clock: Clock) -> None:
+    """Their hearts beat, and the libraries that are to connect them say nothing for half an hour."""
+    plan = first_status(engine_json(tmp_path, tmp_path)).config.resolved()
+    found: list[str | None] = []
+    for nodes in (1, 2):
+        watchdog = Watchdog(replace(plan, features=replace(plan.features, tensor=2, nodes=nodes)), clock)
+        began = clock.now
+        clock.now += watchdog.limits["Import"] + 1
+        watchdog.heard(Heartbeat(began, "Import"))
+        found.append(watchdog.stuck())
+    one, several = found
+    assert one is not None
+    assert one.endswith(f"the limit is {watchdog.limits['Import']:.0f} s")
+    assert several is not None
+    assert several.startswith(f"{one}; if ranks cannot connect: open all ports between their machines")
+
+
 def test_a_rank_that_imports_has_the_limit_of_that_stage(tmp_path: Path, clock: Clock) -> None:
     """A library that is loaded holds the interpreter, and with it the heart."""
-    plan = Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid").config.resolved()
+    plan = first_status(engine_json(tmp_path, tmp_path)).config.resolved()
     first = Watchdog(replace(plan, features=replace(plan.features, tensor=2)), clock)
     clock.now += first.limits["Import"]
     assert first.limits["Import"] > SILENT_SECONDS
@@ -49,7 +65,7 @@ def test_a_rank_that_imports_has_the_limit_of_that_stage(tmp_path: Path, clock: 
 
 
 async def test_a_held_loop_fails_the_liveness_probe_until_it_turns_again(tmp_path: Path, clock: Clock) -> None:
-    status = Status.of(engine_json(tmp_path, tmp_path).read_bytes(), "uid")
+    status = first_status(engine_json(tmp_path, tmp_path))
     status.engine_alive = True
     watchdog = Watchdog(status.config.resolved(), clock)
     app = admin_app(status, watchdog, Exporter(FrontMetrics("echo"), status))

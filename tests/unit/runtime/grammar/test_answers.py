@@ -121,25 +121,39 @@ def test_one_text_alone_and_in_batches_and_preempted(runner: Runner, vocabulary:
     assert preempted.scheduler.preemptions > 3
 
 
+@pytest.fixture(scope="module")
+def known() -> dict[str, Any]:
+    return {}
+
+
+@pytest.fixture
+def usual(
+    known: dict[str, Any], started: Callable[..., Runner], model_folder: Path, vocabulary: LLTokenizer
+) -> dict[str, Any]:
+    """The texts of 32 requests without any mode of debugging; served once."""
+    if not known:
+        known |= Served(started(folder=model_folder), requests(vocabulary, 32)).texts
+    return known
+
+
 @pytest.mark.parametrize("modes", ["lockstep", "seats", "seats,poison"])
 def test_running_ahead_changes_no_text(
     started: Callable[..., Runner],
     model_folder: Path,
     vocabulary: LLTokenizer,
+    usual: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     modes: str,
 ) -> None:
-    ahead = Served(started(folder=model_folder), requests(vocabulary, 32)).texts
     monkeypatch.setenv("GRAPHPOD_DEBUG", modes)
-    assert Served(started(folder=model_folder), requests(vocabulary, 32)).texts == ahead
+    assert Served(started(folder=model_folder), requests(vocabulary, 32)).texts == usual
 
 
-def test_graphs_change_no_text(started: Callable[..., Runner], model_folder: Path, vocabulary: LLTokenizer) -> None:
+def test_graphs_change_no_text(
+    started: Callable[..., Runner], model_folder: Path, vocabulary: LLTokenizer, usual: dict[str, Any]
+) -> None:
     eager = started(Policy.Disabled, Policy.Disabled, folder=model_folder)
-    assert (
-        Served(started(folder=model_folder), requests(vocabulary, 32)).texts
-        == Served(eager, requests(vocabulary, 32)).texts
-    )
+    assert usual == Served(eager, requests(vocabulary, 32)).texts
 
 
 def test_every_token_is_the_likeliest_that_a_fresh_matcher_allows(runner: Runner, vocabulary: LLTokenizer) -> None:

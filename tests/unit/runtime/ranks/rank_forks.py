@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -23,6 +24,8 @@ from tests.unit.runtime.ranks.asking import Ask, Told, recorded_drafts, tell
 
 WAITING_SECONDS = 5.0
 """Beats of a heart are a second apart."""
+ENDING_SECONDS = 5.0
+"""In which a rank ends that has met trouble, or is killed."""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -153,7 +156,7 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
     from graphpod_runtime.engine.ranks.meeting import Meeting
     from graphpod_runtime.engine.ranks.others import Others, RankLost
     from graphpod_runtime.engine.ranks.roster import Roster
-    from graphpod_runtime.engine.ranks.start import leading, runner_of
+    from graphpod_runtime.engine.ranks.start import leading, let_others_leave, runner_of
     from graphpod_runtime.graphs.segments.cpu import RecorderPool
     from graphpod_runtime.wire.messages import Fatal
     from graphpod_runtime.wire.report import Report, State
@@ -174,12 +177,18 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         else:
             os.kill(pid, order.sent)
 
+    def left(within: float = 0.0) -> int:
+        """Other ranks that are alive then. One speaks before it ends, and the pass that misses it may fail first."""
+        until = time.monotonic() + within
+        while (alive := sum(fork.poll() is None for fork in forks)) and time.monotonic() < until:
+            time.sleep(0.02)
+        return alive
+
     once = threading.Lock()
 
     def ended(fatal: Fatal) -> NoReturn:
         once.acquire()  # the first of two threads that see it
-        failure = f"{fatal.reason}: {fatal.message}"
-        answered(Answer(failure=failure, left=sum(fork.poll() is None for fork in forks)))
+        answered(Answer(failure=f"{fatal.reason}: {fatal.message}", left=left(ENDING_SECONDS)))
         os._exit(0)
 
     def start(meeting: Meeting, rank: int) -> Forked:
@@ -243,7 +252,8 @@ def carried_out(order: Order, answered: Callable[[Answer], None]) -> None:
         drafts = recorded_drafts(runner) if order.drafts else []
         told = [tell(runner, ask) for ask in order.asks]
     except StartFailure as failure:
-        answered(Answer(failure=str(failure)))
+        let_others_leave(runner)
+        answered(Answer(failure=str(failure), left=left(), folders=len(folders())))
         return
     except RankLost as lost:
         ended(lost.fatal)

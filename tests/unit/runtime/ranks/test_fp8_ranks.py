@@ -15,8 +15,9 @@ from graphpod_policy import KvCacheDtype, Policy, Quantization
 from graphpod_runtime.base.shapes import HOST
 from graphpod_runtime.distributed import collectives
 from graphpod_runtime.kernels.fp8_product import BLOCK
-from graphpod_runtime.models.decoder import Decoder, DecoderLayer
-from graphpod_runtime.models.layer_functions import After
+from graphpod_runtime.models.decoder import Decoder
+from graphpod_runtime.models.layers.layer import DecoderLayer
+from graphpod_runtime.models.layers.layer_functions import After
 from graphpod_runtime.models.loader import load_model
 from graphpod_runtime.models.weights.fp8 import Fp8BlockWeight, Fp8Weight
 from graphpod_runtime.models.weights.linear import Linear

@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import pytest
 import torch
+import torch.distributed as distributed
 import zmq
 
-from graphpod_policy import Device, ExitCode, Policy
+from graphpod_policy import Device, ExitCode, FeatureConfig, Policy, SpeculativeMethod
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.inputs import Inputs
 from graphpod_runtime.cache.pages import SCRATCH_PAGE, PageAllocator
@@ -25,9 +26,12 @@ from graphpod_runtime.engine.ranks.others import Others
 from graphpod_runtime.engine.ranks.rank_sockets import FirstEnds
 from graphpod_runtime.engine.ranks.start import runner_of
 from graphpod_runtime.engine.runner import Runner
+from graphpod_runtime.engine.schedule import drafting
 from graphpod_runtime.engine.schedule.batch import Batch, Chunk, PrefillBatch
+from graphpod_runtime.engine.schedule.drafting import DraftBatch, DraftsYielded
 from graphpod_runtime.engine.schedule.pooled import Pooled
 from graphpod_runtime.engine.schedule.sequence import Sequence
+from graphpod_runtime.engine.schedule.yielded import Yielded
 from graphpod_runtime.wire.messages import Fatal, Pooling
 from tests.unit.runtime.conftest import engine_config
 
@@ -85,7 +89,7 @@ class Sent:
 
 @pytest.mark.parametrize(
     ("awake", "quiet", "orders"),
-    [(0.02, 0.03, [Rouse()]), (0.02, 0.01, []), (0.0, 9.0, [])],
+    [(60.0, 61.0, [Rouse()]), (60.0, 1.0, []), (0.0, 9.0, [])],
     ids=["asleep", "awake", "never kept awake"],
 )
 def test_ranks_are_roused_where_they_sleep_between_passes_that_follow_soon(
@@ -154,6 +158,33 @@ def unended(fatal: Fatal) -> None:
     raise AssertionError(f"the process of the caller would have ended: {fatal}")
 
 
+def following_landed(batch: Batch, yielded: Yielded) -> None:
+    """At a rank of an engine with drafts."""
+    runner = SimpleNamespace(config=SimpleNamespace(features=FeatureConfig(speculative=SpeculativeMethod.Ngram)))
+    Following(cast(Any, runner))._landed(batch, yielded)
+
+
+@pytest.mark.parametrize(("tokens", "more", "known"), [([-2], (), [5, 6]), ([7], (8, -1), [5, 6, 7, 8])])
+def test_a_sequence_to_which_no_token_is_left_has_no_pages_at_other_ranks_either(
+    tokens: list[int], more: tuple[int, ...], known: list[int]
+) -> None:
+    """The first rank has ended it, and gives its pages to others."""
+    sequence = Sequence("1", [5, 6], 2, 8)
+    sequence.pages, sequence.launched, sequence.computed = [3], 1, 1
+    batch = DraftBatch((sequence,), (2,), (3,), (4,))
+    drafting.launched(batch)
+    following_landed(batch, DraftsYielded(tokens, more=(more,)))
+    assert (sequence.tokens, sequence.pages) == (known, [])
+
+
+def test_a_chunk_that_does_not_end_its_prompt_leaves_its_pages() -> None:
+    going_on, ended = (Sequence(name, [5, 6], 2, 8) for name in "12")
+    going_on.pages, ended.pages = [3], [4]
+    following_landed(PrefillBatch((Chunk(going_on, 0, 1), Chunk(ended, 0, 2))), Yielded([-1, 9]))
+    assert (going_on.tokens, going_on.pages) == ([5, 6], [3])
+    assert (ended.tokens, ended.pages) == ([5, 6, 9], [4])
+
+
 def test_fewer_gpus_than_ranks_are_a_failure_before_any_rank_is_started(
     llama_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,3 +209,28 @@ def test_a_first_rank_that_cannot_begin_leaves_neither_processes_nor_a_folder(
         runner_of(config, lambda report: None, lambda meeting, rank: processes[rank - 1], unended)
     assert [process.killed for process in processes] == [True, True]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_temporary_folder_without_room_for_sockets_of_ranks_is_named(
+    llama_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / ("x" * (100 - len(str(tmp_path))))).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, pipeline=3)
+    with pytest.raises(StartFailure, match="path is too long for sockets; set TMPDIR to a folder") as caught:
+        runner_of(config, lambda report: None, nobody, unended)
+    assert caught.value.code is ExitCode.SettingInvalid
+    assert list(folder.iterdir()) == []
+
+
+def test_a_second_engine_of_ranks_is_refused_and_leaves_the_first_its_group(
+    llama_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group may be of a program that torchrun has started, too."""
+    ended: list[None] = []
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "destroy_process_group", lambda: ended.append(None))
+    config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, pipeline=3)
+    with pytest.raises(StartFailure, match=r"an engine of 3 ranks: .* close the other engine of several ranks"):
+        runner_of(config, lambda report: None, nobody, unended)
+    assert ended == []

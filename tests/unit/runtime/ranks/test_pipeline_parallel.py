@@ -227,7 +227,7 @@ def test_a_stage_that_ends_or_stands_still_ends_the_engine(
     silent = 3.0 if sent is signal.SIGSTOP else 20.0
     asked = config(smollm2, Policy.Breakable, Policy.Full, pipeline=3)
     found = ranks.answer(asked, GREEDY, sent=sent, to=to, at=at, silent_seconds=silent)
-    where = rf"Rank\w+: rank {to} of 3 \(stage {to} of 3\)"
+    where = rf"Rank\w+: rank {to} of 3 \(stage {to + 1} of 3\)"
     how = (
         r"has ended at [\w, ]+: signal SIGKILL"
         if sent is signal.SIGKILL
@@ -239,11 +239,11 @@ def test_a_stage_that_ends_or_stands_still_ends_the_engine(
 
 @pytest.mark.slow
 def test_last_words_of_a_stage_say_what_it_waited_for(ranks: RankForks, smollm2: Path) -> None:
-    """Stage 1 stands still, so stage 2 waits; then that ends."""
+    """The second of three stages stands still, so the third waits; then that ends."""
     asked = config(smollm2, Policy.Breakable, Policy.Full, pipeline=3)
     found = ranks.answer(asked, GREEDY, sent=signal.SIGKILL, to=2, at="decode", stopped=1)
     assert found.failure == (
-        "RankDied: rank 2 of 3 (stage 2 of 3) has ended at Ready: signal SIGKILL; "
-        "it waited for hidden states of stage 1"
+        "RankDied: rank 2 of 3 (stage 3 of 3) has ended at Ready: signal SIGKILL; "
+        "it waited for hidden states of stage 2"
     )
     assert found.left == 0

@@ -1,7 +1,9 @@
 """Orders to a rank of the same machine: how they come, and what neither end waits for."""
 
+import itertools
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +14,7 @@ from graphpod_runtime.engine.ranks.rank_sockets import FirstEnds, Orders, Orders
 from graphpod_runtime.wire.wakefulness import REHEARSAL_SECONDS
 from tests.eventually import Eventually
 
-LIMIT = 20.0
+LIMIT = 60.0
 
 
 def is_late() -> bool:
@@ -32,16 +34,29 @@ def test_orders_come_in_order_and_the_end_of_the_first_rank_ends_them(tmp_path: 
     assert own.next() == Leave()
 
 
-def test_a_rank_that_looks_for_orders_is_roused_meanwhile_and_sleeps_in_the_end(tmp_path: Path) -> None:
+def test_a_rank_that_looks_for_orders_is_roused_meanwhile_and_sleeps_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The time runs from the last order that it has carried out, however long that took."""
     ends = FirstEnds(Meeting(tmp_path), 2)
-    own = Orders(Meeting(tmp_path), 1, 0.05)
+    own, looks = Orders(Meeting(tmp_path), 1, 0.05), itertools.count()
     ends.send(Land())
     assert own.next() == Land()
-    threading.Timer(0.5, ends.send, [Load(1, [], [])]).start()
+    assert own._line is not None
+    line = own._line._line
+    sleeps, slept = line.wait, list[float]()
+
+    def sleeping(seconds: float) -> bool:
+        slept.append(seconds)
+        ends.send(Load(1, [], []))
+        return sleeps(seconds)
+
+    monkeypatch.setattr(line, "wait", sleeping)
+    monkeypatch.setattr(rank_sockets, "time", SimpleNamespace(monotonic=lambda: next(looks) / 1000))
     roused = list(iter(own.next, Load(1, [], [])))
     assert roused == [Rouse()] * len(roused)
     assert 1 <= len(roused) <= 0.05 / REHEARSAL_SECONDS + 1
+    assert slept == [rank_sockets.SLEEP_SECONDS]
     ends.close()
 
 
@@ -108,14 +123,14 @@ def test_closing_ends_the_thread_that_waits_for_a_rank_that_reads_nothing(
     out.close()
     eventually(lambda: not is_late())
     into._line.close()
-    assert len(list(descriptors.iterdir())) == before
+    assert len(list(descriptors.iterdir())) <= before, "others may be closed meanwhile"
 
 
 def test_an_order_is_read_in_the_thread_that_obeys_it(tmp_path: Path) -> None:
     """Each further thread in between is one more that may have to be woken."""
-    before = len(list(Path("/proc/self/task").iterdir()))
+    before = set(Path("/proc/self/task").iterdir())
     out, into = OrdersOut(str(tmp_path / "rank-1")), OrdersIn(str(tmp_path / "rank-1"))
     out.send(b"an order")
     assert into.next() == b"an order"
-    assert len(list(Path("/proc/self/task").iterdir())) == before
+    assert set(Path("/proc/self/task").iterdir()) <= before, "threads of other tests may end meanwhile"
     out.close()

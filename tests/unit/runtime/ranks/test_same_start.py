@@ -1,9 +1,11 @@
 """What ranks do alike at a start though each measures for itself, and how one that cannot ends all of them."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -17,12 +19,12 @@ from graphpod_runtime.base.shapes import ModelShape
 from graphpod_runtime.cache.kv import cache_dtype, page_bytes
 from graphpod_runtime.compiled.cache import CompileCache
 from graphpod_runtime.compiled.source_comparison import COUNTS, MANY_ON_CPU, prove
-from graphpod_runtime.distributed import collectives
-from graphpod_runtime.distributed.agreement import ALONE, Together, computing_together
+from graphpod_runtime.distributed import collectives, connection
+from graphpod_runtime.distributed.agreement import ALONE, Alone, Together, computing_together
 from graphpod_runtime.distributed.collectives import sum_of_ranks, working_alike
 from graphpod_runtime.engine.runner import Runner
 from graphpod_runtime.engine.start import kv_sizing
-from graphpod_runtime.engine.start.device import Host, SharedPlace
+from graphpod_runtime.engine.start.device import Host, SharedPlace, require_alike
 from tests.unit.runtime.conftest import engine_config
 
 FREE = 2_000_000
@@ -107,6 +109,34 @@ def test_ranks_have_the_same_pages_though_their_drivers_take_different_memory(ll
     assert made[0] == made[1] > 0
     assert made[0] * page <= FREE - 700_000 - 3 * page
     assert ranks[0].votes == ranks[1].votes
+
+
+@pytest.mark.parametrize(("capabilities", "refused"), [(((9, 0), (9, 0)), False), (((9, 0), (8, 0)), True)])
+def test_gpus_of_two_capabilities_are_refused_at_all_ranks_and_named(
+    capabilities: tuple[tuple[int, int], ...], refused: bool
+) -> None:
+    """Two plans would have them wait for each other at different places."""
+    names, said, failures = ("NVIDIA H100 PCIe", "NVIDIA A100-SXM4-80GB"), [list[int](), list[int]()], dict[int, str]()
+    meeting = threading.Barrier(2)
+
+    class Gathering(Alone):
+        def __init__(self, rank: int) -> None:
+            self.rank = rank
+
+        def gathered(self, values: Sequence[int]) -> list[list[int]]:
+            said[self.rank] = list(values)
+            meeting.wait(10)
+            return said
+
+    def one(rank: int) -> None:
+        try:
+            require_alike(Gathering(rank), capabilities[rank], names[rank])
+        except StartFailure as failure:
+            failures[rank] = failure.message
+
+    in_threads(one)
+    kinds = "the ranks have GPUs of several compute capabilities: NVIDIA A100-SXM4-80GB (8.0), NVIDIA H100 PCIe (9.0); "
+    assert [failures[rank].startswith(kinds) for rank in sorted(failures)] == ([True, True] if refused else [])
 
 
 def test_one_of_several_that_fails_among_collectives_ends_its_start_by_name() -> None:
@@ -264,3 +294,17 @@ def test_a_result_that_differs_at_a_few_rows_is_judged_when_all_have_been_comput
     with pytest.raises(CompileFailed, match="with 1 rows, result 0 differs"):
         prove("twice", code, twice, (torch.zeros(2, 8),), (0,))
     assert counts == [*COUNTS, MANY_ON_CPU]
+
+
+def test_only_the_first_engine_of_a_process_shares_memory_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_met", False)
+    asked: list[int] = []
+    alike: Any = SimpleNamespace(least=lambda mine: asked.append(mine) or mine)
+    newer: Any = SimpleNamespace(least=lambda mine: False)
+    gpu = torch.device("cuda", 0)
+    assert not connection._shares_memory(torch.device("cpu"), alike)
+    assert connection._shares_memory(gpu, alike)
+    assert not connection._shares_memory(gpu, alike), "the other ranks of a later engine are new processes"
+    assert asked == [True, False], "ranks vote, for one of them may have met others before"
+    monkeypatch.setattr(connection, "_met", False)
+    assert not connection._shares_memory(gpu, newer)

@@ -5,7 +5,16 @@ import sys
 import pytest
 import torch
 
-from graphpod_runtime.distributed.sum_ways import MEASURED, PUSHED, Way, most_in_pieces, way_of
+from graphpod_runtime.distributed.sum_ways import (
+    MEASURED,
+    PUSHED,
+    ROW_WORDS,
+    ROWS,
+    Way,
+    adds_at_once,
+    most_in_pieces,
+    way_of,
+)
 
 MIB = 1 << 20
 
@@ -44,3 +53,20 @@ def test_pieces_end_where_the_backend_was_measured_to_be_faster(
     pieces: tuple[int, ...], backend: tuple[int, ...], most: int
 ) -> None:
     assert most_in_pieces(pieces, backend) == most
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "dtype", "taken"),
+    [
+        (1, 4096, torch.bfloat16, True),
+        (ROWS, 2 * ROW_WORDS, torch.float16, True),
+        (ROWS + 1, 4096, torch.bfloat16, False),
+        (1, 2 * ROW_WORDS + 2, torch.bfloat16, False),
+        (1, 63, torch.bfloat16, False),
+        (1, 64, torch.float32, False),
+    ],
+)
+def test_a_sum_is_added_in_one_launch_within_what_all_programs_hold(
+    rows: int, width: int, dtype: torch.dtype, taken: bool
+) -> None:
+    assert adds_at_once(rows, width, dtype) is taken

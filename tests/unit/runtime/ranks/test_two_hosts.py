@@ -110,7 +110,7 @@ def test_two_hosts_answer_and_end_together(
         os.kill(rank_process(second.pid) if fault == "rank" else second.pid, signal.SIGKILL)
         assert first.wait(30) == ExitCode.RankDied
         words = {
-            "rank": r"RankDied: rank 1 of 2 \(stage 1 of 2\) has ended at Ready: signal SIGKILL",
+            "rank": r"RankDied: rank 1 of 2 \(stage 2 of 2\) has ended at Ready: signal SIGKILL",
             "worker": r"RankDied: (machine 1 of 2 \(10\.215\.7\.2\) has gone, with rank 1|rank 1 of 2 .*)",
         }[fault]
         assert re.match(words, Path(logs[0]).read_text())

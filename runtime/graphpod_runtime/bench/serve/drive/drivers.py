@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, TypeVar
 
+from graphpod_runtime.base.process.command import MODULE
 from graphpod_runtime.bench.serve.drive import messages
 from graphpod_runtime.bench.serve.drive.messages import Ended, Finished, Go, Order, Ready, Said, Stop, Target, Tick
 from graphpod_runtime.bench.serve.figures.record import Record
@@ -84,8 +85,7 @@ class Driver:
     async def start(self) -> None:
         """Starts the process and gives it its order."""
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
+            *MODULE,
             "graphpod_runtime.bench.serve.drive.driver",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

@@ -4,13 +4,14 @@ import http.client
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
+
+from graphpod_runtime.base.process.command import MODULE
 
 POLL_SECONDS = 0.02
 GOODBYE_SECONDS = 60.0
@@ -32,7 +33,7 @@ class OwnEngine(AbstractContextManager["OwnEngine"]):
         self._log = tempfile.NamedTemporaryFile("w+", prefix="graphpod-bench-", suffix=".log")  # noqa: SIM115
         self._began = time.monotonic()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "graphpod_runtime.cli", *words, *ports],
+            [*MODULE, "graphpod_runtime.cli", *words, *ports],
             stdout=self._log,
             stderr=subprocess.STDOUT,
             env=os.environ | dict(environment or {}),

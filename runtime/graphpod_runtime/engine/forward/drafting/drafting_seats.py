@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from graphpod_policy import Phase
@@ -30,8 +29,6 @@ from graphpod_runtime.engine.schedule.sequence import Sequence
 from graphpod_runtime.kernels.rows.draft_rows import LENGTH, PAGES, ROOM, TOKEN, Places, advance, read
 from graphpod_runtime.kernels.rows.scripted_acceptance import ScriptedAcceptance
 from graphpod_runtime.kernels.rows.seat_rows_contract import StepRows
-
-Numbers = NDArray[numpy.int64]
 
 
 class Step(NamedTuple):

@@ -17,7 +17,7 @@ from graphpod_runtime.front.metrics.exemplars import names_of
 from graphpod_runtime.front.openai.chat import chat_generation
 from graphpod_runtime.front.openai.fields import MAX_MESSAGES, why_unwritable
 from graphpod_runtime.front.openai.logprobs import chat_logprobs
-from graphpod_runtime.front.openai.parse import Parser, size_of, valid
+from graphpod_runtime.front.openai.parse import Parser, decoder, size_of, valid
 from graphpod_runtime.front.openai.reply import TokenLogprob
 from graphpod_runtime.front.openai.request import ChatRequest
 from graphpod_runtime.front.openai.responses.items import THOUGHTS, MessageItem, ReasoningItem, Turn
@@ -106,7 +106,7 @@ class Responses:
     async def input_items(self, id: str, request: Request) -> HttpResponse:
         """GET /v1/responses/{id}/input_items: the newest first, `limit` of them, those after the item `after`."""
         kept = _kept(self._found(id)).items
-        return await self._parser.apart(len(kept), lambda: self._page(msgspec.json.decode(kept), request.query_params))
+        return await self._parser.apart(len(kept), lambda: self._page(decoder.decode(kept), request.query_params))
 
     def _page(self, items: list[Any], query: QueryParams) -> HttpResponse:
         if (order := query.get("order", "desc")) not in ("asc", "desc"):
@@ -176,7 +176,7 @@ class Responses:
             ignored[THOUGHTS] = None
         request.scope[IGNORED] = header_of(ignored)
         _check_echo(body)
-        turns: list[Turn] = [*msgspec.json.decode(before), *body.own_turns]
+        turns: list[Turn] = [*decoder.decode(before), *body.own_turns]
         items, kept = _to_keep(body, turns)
         as_chat = body.chat(turns, self._service.model, switch)
         with renamed_fields(RENAMED):

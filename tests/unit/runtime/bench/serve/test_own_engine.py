@@ -1,7 +1,6 @@
 """`bench serve --model`: our own engine and front, started for the run; a tiny random model on the CPU."""
 
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO
@@ -9,6 +8,7 @@ from typing import IO
 import pytest
 
 from graphpod_runtime import cli
+from graphpod_runtime.base.process.command import MODULE
 from graphpod_runtime.bench.serve import command
 from graphpod_runtime.bench.serve.drive import own_engine
 from graphpod_runtime.bench.serve.figures.report import read
@@ -38,9 +38,9 @@ def without_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine is a fork of this process, which has imported torch."""
 
     def popen(command: list[str], *, stdout: IO[str], stderr: int, env: dict[str, str]) -> Forked:
-        assert command[:3] == [sys.executable, "-m", cli.__name__]
+        assert command[:4] == [*MODULE, cli.__name__]
         assert stderr == subprocess.STDOUT
-        return engine_fork(command[3:], env, stdout)
+        return engine_fork(command[4:], env, stdout)
 
     with_forks = SimpleNamespace(Popen=popen, STDOUT=subprocess.STDOUT, TimeoutExpired=subprocess.TimeoutExpired)
     monkeypatch.setattr(own_engine, "subprocess", with_forks)

@@ -1,9 +1,7 @@
 """A leader's machine that waits for others, and a worker's in a thread."""
 
-import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,25 +13,12 @@ from graphpod_runtime.engine.ranks.others import Others
 from graphpod_runtime.engine.ranks.roster import Roster
 from graphpod_runtime.engine.ranks.worker import work
 from graphpod_runtime.wire.messages import Fatal
+from tests.eventually import Eventually
+from tests.ports import free_ports
 from tests.unit.runtime.ranks.conftest import config
 from tests.unit.runtime.ranks.test_others import Process
 
 KEY = "the key of this group"
-PORTS = 8
-"""After the leader's own: two, and one for each rank."""
-
-
-def free_ports() -> int:
-    """The first of PORTS that are free in a row."""
-    for port in range(21000, 32000, PORTS):
-        with ExitStack() as bound:
-            try:
-                for one in range(port, port + PORTS):
-                    bound.enter_context(socket.create_server(("127.0.0.1", one)))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free ports")
 
 
 @pytest.fixture
@@ -64,8 +49,8 @@ class Worker:
 
 
 def eventually_in_trouble(others: Others) -> Fatal:
-    found = others.cause()
-    assert found is not None
+    """A cause waits for two seconds only: the first rank has an error by then, which these have not."""
+    found: Fatal = Eventually()(others.cause)
     return found
 
 

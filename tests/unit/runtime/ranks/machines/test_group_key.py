@@ -25,8 +25,9 @@ from graphpod_runtime.engine.ranks.roster import Greeting, Hello, Roster, Welcom
 from graphpod_runtime.engine.ranks.worker import joined
 from graphpod_runtime.wire.messages import Fatal
 from tests.eventually import Eventually
+from tests.ports import free_ports
 from tests.unit.runtime.ranks.conftest import config
-from tests.unit.runtime.ranks.machines.conftest import KEY, Worker, eventually_in_trouble, free_ports
+from tests.unit.runtime.ranks.machines.conftest import KEY, Worker, eventually_in_trouble
 
 
 @pytest.mark.parametrize("key", ["", "another key of the group"])
@@ -117,12 +118,12 @@ def test_a_stranger_without_the_key_forges_no_notice_and_gets_no_order(
         eventually(is_sent)
         assert own.next() == Leave()
         voice.say(LastWords(1, Fatal("EngineDied", "its own", 1)))
-        assert eventually_in_trouble(others).message == "rank 1 (stage 1 of 2): its own"
+        assert eventually_in_trouble(others).message == "rank 1 (stage 2 of 2): its own"
         assert not listener.poll(0)
     voice.close()
     own.close()
     others.abandon()
-    worker.thread.join(10)
+    worker.thread.join(60)
     others.close()
 
 

@@ -1,6 +1,8 @@
 """The machines of an engine that have come, and which of them are let in."""
 
+import errno
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,13 +14,15 @@ import pytest
 
 from graphpod_policy import EngineConfig, ExitCode, Policy, config_hash
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.base.files.model_sample import sample_of
 from graphpod_runtime.base.leader import Leader
 from graphpod_runtime.engine.ranks.callers import Callers
 from graphpod_runtime.engine.ranks.roster import Ended, Greeting, Hello, Line, Roster, software
 from graphpod_runtime.engine.ranks.worker import joined
 from tests.eventually import Eventually
+from tests.ports import free_ports
 from tests.unit.runtime.ranks.conftest import config
-from tests.unit.runtime.ranks.machines.conftest import addresses, free_ports
+from tests.unit.runtime.ranks.machines.conftest import addresses
 
 
 def test_a_machine_is_let_in_once_and_with_the_same_configuration(roster: Roster, two_machines: EngineConfig) -> None:
@@ -36,6 +40,24 @@ def test_a_machine_is_let_in_once_and_with_the_same_configuration(roster: Roster
             joined(two_machines, roster.leader, 1, patience=0)
 
 
+def test_a_connection_ends_where_the_network_is_cut_and_not_where_nothing_is_said() -> None:
+    """Keepalive ends it with ETIMEDOUT, which Python raises as the TimeoutError of a wait that was too long."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        line = Line(socket.create_connection(listening.getsockname()))
+        with line, pytest.raises(TimeoutError):
+            line.heard(0.01)
+
+        class Cut:
+            def setsockopt(self, *option: object) -> None: ...
+
+            settimeout = setsockopt
+
+            def recv(self, size: int) -> bytes:
+                raise OSError(errno.ETIMEDOUT, "Connection timed out")
+
+        assert Line(Cut()).heard() is None  # type: ignore[arg-type]
+
+
 def test_a_machine_of_another_image_is_not_let_in_and_both_are_named(
     roster: Roster, two_machines: EngineConfig
 ) -> None:
@@ -47,6 +69,24 @@ def test_a_machine_of_another_image_is_not_let_in_and_both_are_named(
     assert roster._refused(other) == f"{both}: start all machines from the same image"
     assert "(of an earlier version)" in roster._refused(Hello(1, mark))
     assert roster._refused(Hello(1, mark, software=own)) == ""
+
+
+def test_a_machine_with_another_copy_of_the_model_is_not_let_in(two_machines: EngineConfig, tmp_path: Path) -> None:
+    """Its ranks would compute with other weights, and all answers be wrong."""
+    own = Path(two_machines.model.path)
+    shutil.copytree(own, other := tmp_path / "model")
+    assert sample_of(other) == sample_of(own) != sample_of(tmp_path / "none")
+    weights = bytearray((other / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (other / "model.safetensors").write_bytes(weights)
+    assert sample_of(other) != sample_of(own)
+    mark = config_hash(two_machines.canonical())
+    roster = Roster(Leader("127.0.0.1", free_ports()), 2, 2, mark, sample_of(other))
+    with pytest.raises(StartFailure, match="machine 1 has other files of the model than the leader's") as refused:
+        joined(two_machines, roster.leader, 1, patience=0)
+    assert refused.value.code is ExitCode.ConfigInvalid
+    assert roster._refused(Hello(1, mark, software=software(), model=sample_of(other))) == ""
+    roster.close()
 
 
 def test_software_is_named_without_torch() -> None:
@@ -62,7 +102,7 @@ def test_a_machine_that_leaves_before_all_have_come_may_come_again(two: Path, ev
     roster = Roster(Leader("127.0.0.1", free_ports()), 3, 3, config_hash(three.canonical()))
     with joined(three, roster.leader, 1) as first:
         assert roster.missing == [2]
-        Line(first).say(Ended(1, ExitCode.GpuMissing))
+        first.say(Ended(1, ExitCode.GpuMissing))
     eventually(lambda: roster.missing == [1, 2])
     with joined(three, roster.leader, 1), joined(three, roster.leader, 2):
         roster.wait(lambda missing: None, 0.01)
@@ -72,7 +112,7 @@ def test_a_machine_that_leaves_before_all_have_come_may_come_again(two: Path, ev
 
 
 def test_a_machine_that_has_joined_is_none_of_the_callers_whom_strangers_end(
-    roster: Roster, two_machines: EngineConfig, monkeypatch: pytest.MonkeyPatch
+    roster: Roster, two_machines: EngineConfig, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     """Once all have come, the end of its connection would end the engine."""
     callers: Callers = roster._callers
@@ -86,6 +126,7 @@ def test_a_machine_that_has_joined_is_none_of_the_callers_whom_strangers_end(
 
     monkeypatch.setattr(roster, "_joined", held_meanwhile)
     with joined(two_machines, roster.leader, 1):
+        eventually(lambda: held)  # it is welcomed a little before
         assert (held, roster.missing, roster.gone) == ([0], [], "")
 
 

@@ -7,14 +7,14 @@ import pytest
 
 from graphpod_policy import EngineConfig, ExitCode, Policy
 from graphpod_runtime.base.failure import StartFailure
-from graphpod_runtime.base.leader import LEADER
+from graphpod_runtime.base.leader import LEADER, Leader
 from graphpod_runtime.engine import process
 from graphpod_runtime.engine.pulse import Pulse
-from graphpod_runtime.engine.ranks.meeting import Meeting
-from graphpod_runtime.engine.ranks.roster import Roster
+from graphpod_runtime.engine.ranks.meeting import Meeting, ports_behind
+from graphpod_runtime.engine.ranks.roster import listening
 from graphpod_runtime.engine.ranks.start import runner_of
+from tests.ports import free_ports
 from tests.unit.runtime.ranks.conftest import GREEDY, alone, config
-from tests.unit.runtime.ranks.machines.conftest import free_ports
 from tests.unit.runtime.ranks.rank_forks import RankForks
 
 
@@ -45,12 +45,23 @@ def test_no_rank_begins_where_the_model_has_no_part_for_each(two: Path, shape: d
     assert refused.value.code is ExitCode.ParallelismInvalid
 
 
-def test_a_port_that_is_taken_is_named(
-    two_machines: EngineConfig, roster: Roster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("behind", [0, 1, 2, 3])
+def test_a_port_that_is_taken_is_named_before_others_are_waited_for(
+    two_machines: EngineConfig, monkeypatch: pytest.MonkeyPatch, behind: int
 ) -> None:
-    monkeypatch.setenv(LEADER, str(roster.leader))
-    with pytest.raises(StartFailure, match=f"--leader {roster.leader}: the port cannot be listened on"):
+    """Those behind the leader's own are used only later: another engine may begin at one of them."""
+    leader = Leader("127.0.0.1", free_ports())
+    taken = leader.port + behind
+    monkeypatch.setenv(LEADER, str(leader))
+    with listening(taken), pytest.raises(StartFailure) as refused:
         process._roster(two_machines, Pulse())
+    said = f"--leader {leader}: port {taken} cannot be listened on: Address already in use"
+    assert refused.value.message == f"{said}; choose a port with 3 free ones behind it"
+    assert refused.value.reason == "SettingInvalid"
+
+
+def test_ports_of_ranks_on_the_leaders_machine_are_not_used() -> None:
+    assert ports_behind(Leader("host", 29500), 4, 2) == [29501, 29502, 29504, 29505]
 
 
 def test_two_machines_write_what_one_rank_writes(ranks: RankForks, two: Path) -> None:

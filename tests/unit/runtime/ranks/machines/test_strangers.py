@@ -84,9 +84,9 @@ def test_what_a_stranger_sends_to_the_port_of_notices_is_passed_over(
             stranger.send(frame)
         words = Fatal("EngineDied", "its own", 1)
         stranger.send(encode(LastWords(1, words)))
-        assert eventually_in_trouble(others).message == "rank 1 (stage 1 of 2): its own"
+        assert eventually_in_trouble(others).message == "rank 1 (stage 2 of 2): its own"
     others.abandon()
-    worker.thread.join(10)
+    worker.thread.join(60)
     others.close()
 
 
@@ -107,7 +107,7 @@ def test_strangers_that_say_nothing_are_shown_out_after_a_second_and_the_oldest_
                 strangers.enter_context(socket.create_connection(where))
             eventually(lambda: not addresses(roster._callers))
             assert roster.gone == ""
-            Line(machine).say(Ended(1, 0))
+            machine.say(Ended(1, 0))
 
 
 def test_callers_are_bounded_of_each_address_and_of_all() -> None:

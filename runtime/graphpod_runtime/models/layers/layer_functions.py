@@ -91,10 +91,22 @@ class Before:
             heads = normalised_heads(self.qk_norm, heads, norm, self.eps, self.ranks)
         return heads if self.clip is None else heads.clamp(-self.clip, self.clip)
 
-    def has_rotation_kernel(self, x: Tensor) -> bool:
-        """Whether a kernel of ours does what `rotated` does, where x is."""
+    def rotated_by_kernel(
+        self, heads: Tensor, cosines: Tensor, sines: Tensor, norm_q: Tensor | None, norm_k: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As `rotated`, by the kernel, where there is one."""
+        from graphpod_runtime.kernels.rotated_heads import rotate_into
+
+        places = _places(self, heads)
+        norms = None if norm_q is None or norm_k is None else (norm_q, norm_k)
+        rotate_into(heads, cosines, sines, norms, self.eps, places)
+        return places
+
+    @property
+    def has_rotation_kernel(self) -> bool:
+        """Whether a kernel of ours does what `rotated` does, on a GPU."""
         known = self.qk_norm in (None, HeadNorm.Each) and self.clip is None
-        return x.is_cuda and TRITON and self.head_dim.bit_count() == 1 and known
+        return TRITON and self.head_dim.bit_count() == 1 and known
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,37 +188,64 @@ class LayerFunctions:
     """Both, as written until `compile`."""
 
     def __init__(self, shape: ModelShape, forms: Forms) -> None:
-        self._before: Before | LatentBefore
+        self.plain_before: Before | LatentBefore
         ranks = 1 if shape.part is None else shape.part.ranks
         if shape.latent is not None:
-            self._before = LatentBefore(shape.heads, shape.latent, shape.norm_eps, shape.norm)
+            self.plain_before = LatentBefore(shape.heads, shape.latent, shape.norm_eps, shape.norm)
         else:
             heads = (shape.heads, shape.kv_heads, shape.head_dim)
-            self._before = Before(*heads, shape.norm_eps, forms.qkv, shape.norm, shape.qk_norm, shape.clip, ranks)
+            self.plain_before = Before(*heads, shape.norm_eps, forms.qkv, shape.norm, shape.qk_norm, shape.clip, ranks)
         mlp = (shape.norm, shape.parallel, shape.gated, shape.residual_scale, ranks)
         self._after = After(shape.norm_eps, shape.activation, forms, *mlp)
-        self.before: Function = self._before
+        self.before: Function = self.plain_before
         self.after: Function = self._after
+        self._halves: tuple[CompiledBefore, CompiledAfter] | None = None
+
+    @property
+    def compiled(self) -> bool:
+        """Whether calls have compiled both."""
+        return self._halves is not None and all(half.is_compiled for half in self._halves)
 
     def compile(self, cache: CompileCache | None) -> int:
         """Takes both from `cache` at their next calls; what it does not have is compiled then. None: plain again. How
         many it takes."""
         if cache is None:
-            self.before, self.after = self._before, self._after
+            self.before, self.after, self._halves = self.plain_before, self._after, None
             return 0
-        self.before = OpaqueCall(CompiledBefore(self._before, cache), self._before)
-        self.after = OpaqueCall(CompiledAfter(self._after, cache), self._after)
+        before, after = self._halves = CompiledBefore(self.plain_before, cache), CompiledAfter(self._after, cache)
+        self.before = OpaqueCall(before, self.plain_before)
+        self.after = OpaqueCall(after, self._after)
         return 2
 
 
-class CompiledBefore:
+class CompiledHalf:
+    """One half. Its first call compiles it."""
+
+    def __init__(self, half: Before | LatentBefore | After, cache: CompileCache) -> None:
+        self._text, self._cache = repr(half), cache
+        self._code: CompiledCode | None = None
+
+    @property
+    def is_compiled(self) -> bool:
+        return self._code is not None
+
+    def _coded(
+        self, name: str, function: Function, arguments: tuple[Nested, ...], rows: tuple[int, ...]
+    ) -> tuple[Tensor, ...]:
+        flat = _flat(arguments)
+        if self._code is None:
+            self._code = self._cache.code(name, self._text, _taking_flat(function, arguments), flat, rows)
+        return self._code(*flat)
+
+
+class CompiledBefore(CompiledHalf):
     """Before, compiled with the places of its results as arguments, so that no copy follows. On a GPU it is compiled as
     far as the projection, and a kernel of ours does the rest.
     """
 
     def __init__(self, before: Before | LatentBefore, cache: CompileCache) -> None:
-        self._before, self._cache = before, cache
-        self._code: CompiledCode | None = None
+        super().__init__(before, cache)
+        self._before = before
 
     def __call__(
         self,
@@ -219,27 +258,15 @@ class CompiledBefore:
         norm_q: Tensor | None,
         norm_k: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        before, rows = self._before, x.shape[0]
-        q = x.new_empty(rows, before.heads, before.head_dim)
-        k, v = (x.new_empty(rows, before.kv_heads, before.head_dim) for _ in range(2))
-        if isinstance(before, Before) and before.has_rotation_kernel(x):
-            from graphpod_runtime.kernels.rotated_heads import rotate_into
-
-            (heads,) = self._coded(before.projected, (x, norm, qkv, bias), (0,))
-            norms = None if norm_q is None or norm_k is None else (norm_q, norm_k)
-            rotate_into(heads, cosines, sines, norms, before.eps, (q, k, v))
-        else:
-            arguments = (x, cosines, sines, norm, qkv, bias, norm_q, norm_k, q, k, v)
-            last = len(_flat(arguments))
-            self._coded(self._into, arguments, (0, 1, 2, last - 3, last - 2, last - 1))
+        before = self._before
+        if x.is_cuda and isinstance(before, Before) and before.has_rotation_kernel:
+            (heads,) = self._coded(Compiled.Before, before.projected, (x, norm, qkv, bias), (0,))
+            return before.rotated_by_kernel(heads, cosines, sines, norm_q, norm_k)
+        q, k, v = _places(before, x)
+        arguments = (x, cosines, sines, norm, qkv, bias, norm_q, norm_k, q, k, v)
+        last = len(_flat(arguments))
+        self._coded(Compiled.Before, self._into, arguments, (0, 1, 2, last - 3, last - 2, last - 1))
         return q, k, v
-
-    def _coded(self, function: Function, arguments: tuple[Nested, ...], rows: tuple[int, ...]) -> tuple[Tensor, ...]:
-        flat = _flat(arguments)
-        if self._code is None:
-            taking = _taking_flat(function, arguments)
-            self._code = self._cache.code(Compiled.Before, repr(self._before), taking, flat, rows)
-        return self._code(*flat)
 
     def _into(self, *arguments: Any) -> None:
         *given, q, k, v = arguments
@@ -247,15 +274,15 @@ class CompiledBefore:
             place.copy_(result)
 
 
-class CompiledAfter:
+class CompiledAfter(CompiledHalf):
     """After, compiled between its two residual sums where it can be: a matrix product adds to `x` in place and at no
     cost, where the compiler would copy `x` first. Then `x` is overwritten. With norms or biases of the products,
     weights of another form, or several ranks, the whole function is compiled.
     """
 
     def __init__(self, after: After, cache: CompileCache) -> None:
-        self._after, self._cache = after, cache
-        self._code: CompiledCode | None = None
+        super().__init__(after, cache)
+        self._after = after
 
     def __call__(
         self,
@@ -285,13 +312,12 @@ class CompiledAfter:
         (wide,) = self._coded(Compiled.Mlp, after.widened, (x, norm, gate_up, gate_up_bias), (0,))
         return add_product(x, wide, *down)  # type: ignore[arg-type]
 
-    def _coded(
-        self, name: str, function: Function, arguments: tuple[Nested, ...], rows: tuple[int, ...]
-    ) -> tuple[Tensor, ...]:
-        flat = _flat(arguments)
-        if self._code is None:
-            self._code = self._cache.code(name, repr(self._after), _taking_flat(function, arguments), flat, rows)
-        return self._code(*flat)
+
+def _places(before: Before | LatentBefore, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Where q, k and v of as many rows go."""
+    count, width = rows.shape[0], before.head_dim
+    q = rows.new_empty(count, before.heads, width)
+    return q, rows.new_empty(count, before.kv_heads, width), rows.new_empty(count, before.kv_heads, width)
 
 
 def _flat(arguments: tuple[Nested, ...]) -> Tensors:

@@ -1,0 +1,1 @@
+"""A decoder's layers: their weights, their two halves, and passes that take a layer otherwise."""
