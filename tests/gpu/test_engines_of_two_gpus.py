@@ -1,5 +1,6 @@
 """Engines over two GPUs, one after the other in one process: each ends, with its graphs and its communicator, and the
-next one begins. Skipped on a machine with one."""
+next one begins. Only the first sums by the memory of GPUs; in single precision the next one's tokens are the same ones.
+Skipped on a machine with one."""
 
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import sys
 from graphpod_runtime import Engine, SamplingOptions
 
 for _ in range(2):
-    with Engine(sys.argv[1], max_batch=4, max_model_len=256, **{sys.argv[2]: 2}) as engine:
+    with Engine(sys.argv[1], dtype="float32", max_batch=4, max_model_len=256, **{sys.argv[2]: 2}) as engine:
         print(engine.generate([5, 6, 7], SamplingOptions(max_tokens=8, temperature=0.0)).token_ids, flush=True)
 """
 

@@ -53,6 +53,7 @@ def test_a_gate_is_that_of_torchs_operators(rows: int, width: int, dtype: torch.
     made = torch.randn(rows, 2 * width, generator=torch.Generator(CUDA).manual_seed(rows), device=CUDA).to(dtype) * 3
     found, expected = gated(made, activation is Activation.GeluTanh), by_torch(activation, made.clone())
     torch.testing.assert_close(found, expected, rtol=1.6e-2, atol=2e-3)
-    # Torch has another tanh, and a last bit of the activation is one of the result.
+    # Torch has another tanh, and a last bit of the activation is one of the result. Where that is next to zero, torch
+    # subtracts two numbers next to one.
     often = 0.05 if activation is Activation.GeluTanh else 0.01
-    assert (found != expected).double().mean() < often
+    assert ((found != expected) & (expected.abs() > 2e-3)).double().mean() < often

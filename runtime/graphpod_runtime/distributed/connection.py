@@ -10,6 +10,7 @@ import torch.distributed as distributed
 
 from graphpod_policy import ExitCode
 from graphpod_runtime.base.failure import StartFailure
+from graphpod_runtime.distributed import parting
 from graphpod_runtime.distributed.agreement import Together
 from graphpod_runtime.distributed.collectives import share_layers_with
 from graphpod_runtime.distributed.interface import interface_to
@@ -54,13 +55,17 @@ def connect(place: Position, meeting: str, device: torch.device) -> Connected:
     votes = distributed.new_group(backend="gloo", timeout=PATIENCE)
     if place.stages == 1:
         ranks = Together(place.rank, count, votes)
-        share_layers_with(None, pair_of(None, device, ranks) if _shares_memory(device, ranks) else None)
+        pair = pair_of(None, device, ranks) if _shares_memory(device, ranks) else None
+        share_layers_with(None, pair)
+        parting.may_wait(device, [pair] if pair else [])
         return Connected(ranks, None)
     ranks = Together(place.rank, count, votes, keeps_first_tokens=place.begins and place.tensor > 1)
     stage, lines = _groups(place)
     shared = _shares_memory(device, ranks)
-    share_layers_with(stage, pair_of(stage, device, ranks) if shared else None)
+    pair = pair_of(stage, device, ranks) if shared else None
+    share_layers_with(stage, pair)
     pipeline = Pipeline(place, lines, slots_of(lines, place.rank, device, ranks) if shared else {})
+    parting.may_wait(device, [*([pair] if pair else []), *pipeline.slots.values()])
     pipeline.meet(device)
     return Connected(ranks, pipeline)
 
@@ -100,7 +105,6 @@ def _groups(place: Position) -> tuple[Any, dict[tuple[int, int], Any]]:
 
 
 def disconnect() -> None:
-    """Leaves the others."""
+    """Leaves the others. Graphs that hold collectives are gone."""
     share_layers_with(None)
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
+    parting.end_groups()

@@ -75,11 +75,16 @@ def _exchange(
     tl.store(counts + part, count)
 
 
+def came(memory: Tensor, shape: Shape) -> Tensor:
+    """The part of `memory`, own or other, that counts the pieces which have come, each STRIDE from the next."""
+    return memory[shape.programs * SLOTS * shape.piece :].view(torch.int32)
+
+
 def exchange_into(x: Tensor, out: Tensor, memory: Memory, shape: Shape) -> Tensor:
     """The sum of what both GPUs have in the place of `x` into `out`, both contiguous, of any size."""
     slots = shape.programs * SLOTS * shape.piece
     own, other = (each[:slots].view(x.dtype) for each in memory[:2])
-    own_came, other_came = (each[slots:].view(torch.int32) for each in memory[:2])
+    own_came, other_came = (came(each, shape) for each in memory[:2])
     programs = min(shape.programs, triton.cdiv(x.nbytes, shape.piece))
     _exchange[(programs,)](
         x, out, own, other, own_came, other_came, memory.counts, x.numel(), KINDS[x.dtype],

@@ -32,6 +32,8 @@ from graphpod_runtime.distributed.sum_ways import (
 TRITON = find_spec("triton") is not None
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 RANKS = 2
+AHEAD = 1 << 30
+"""This or its negative is ahead of any count of 32 bits that may overflow."""
 
 
 class Pair:
@@ -41,7 +43,7 @@ class Pair:
         """Returns when the other rank has come, too, and all of `ranks` have agreed on what goes in pieces."""
         import torch.distributed._symmetric_memory as symmetric
 
-        from graphpod_runtime.distributed.exchanged_sum_triton import Memory, Shape
+        from graphpod_runtime.distributed.exchanged_sum_triton import Memory, Shape, came
         from graphpod_runtime.distributed.pushed_sum_triton import WORDS
         from graphpod_runtime.distributed.residual_sum_triton import Memory as Rows
 
@@ -55,6 +57,7 @@ class Pair:
         both = symmetric.rendezvous(own, group.group_name)
         other = both.get_buffer(1 - both.rank, (self._shape.bytes,), torch.uint8)
         self._memory = Memory(own, other, torch.zeros(self._shape.programs, dtype=torch.int32, device=device))
+        self._came, self._ahead = came(own, self._shape), AHEAD
         # What one writes before the other has filled its memory would be lost.
         torch.cuda.synchronize(device)
         distributed.barrier(group)
@@ -84,6 +87,14 @@ class Pair:
         from graphpod_runtime.distributed.residual_sum_triton import add_into
 
         return add_into(part.contiguous(), x, norm, self._rows)
+
+    def end_waits(self) -> None:
+        """Lets programs that wait for the other GPU now go on: each in this turn, and some in the next. What they write
+        is of any value."""
+        for own in (self._pushed[0], self._rows.own):
+            own.fill_(0)
+        self._came.fill_(self._ahead)
+        self._ahead = -self._ahead
 
     def in_pieces(self, x: Tensor) -> Tensor:
         """The sum as `sum` has it of large messages, of any size."""

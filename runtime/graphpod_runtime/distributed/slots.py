@@ -31,6 +31,9 @@ class Slots:
         self._other = 1 - self._both.rank
         self._theirs = self._both.get_buffer(self._other, (COUNT, BYTES), torch.uint8)
         self._turns = count()
+        self._signals = [self._both.get_signal_pad(rank, dtype=torch.int32) for rank in (self._both.rank, self._other)]
+        # A kernel is loaded at its first call, which waits for those that run: none may then wait for `end_waits`.
+        torch.empty_like(self._signals[0]).fill_(0)
 
     def put(self, tensor: Tensor) -> None:
         """Sends it. It may change when it returns."""
@@ -41,6 +44,12 @@ class Slots:
                 self._both.wait_signal(self._other, channel=COUNT + slot)
             self._theirs[slot, : piece.numel()].copy_(piece)
             self._both.put_signal(self._other, channel=slot)
+
+    def end_waits(self) -> None:
+        """Lets what waits for the other GPU now go on, whether for a tensor or for room."""
+        own, theirs = self._signals
+        own.fill_(1)
+        theirs.fill_(0)
 
     def take(self, into: Tensor) -> None:
         """The contiguous `into` becomes what was sent next."""

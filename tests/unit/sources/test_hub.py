@@ -169,7 +169,7 @@ def test_patience_ends_with_the_stall_deadline(
     models: WebStub, root: Path, effect: Answer | Freeze, reason: Reason
 ) -> None:
     models.board.add(Fault(effect, Where(path="/cdn/")))
-    done = fetched(models, root, stall=0.4)
+    done = fetched(models, root, stall=1.5)
     assert done.reason is reason
     assert done.problem is not None
     assert done.problem.retry
@@ -364,7 +364,7 @@ def test_redirects_in_a_circle_end(root: Path) -> None:
     path = f"/org/tiny/resolve/{COMMIT}/config.json"
     script.answers[path] = Reply(302, {"Location": path})
     with script.serving() as stub:
-        assert fetched(stub, root, stall=0.2).reason is Reason.ServerError
+        assert fetched(stub, root, stall=1.5).reason is Reason.ServerError
     assert len(script.asked) < 40
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from collections.abc import Sequence as List
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import torch
 
@@ -12,6 +13,7 @@ from graphpod_policy import EngineConfig, ExitCode
 from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.cache.pages import PageAllocator
 from graphpod_runtime.distributed.connection import connect, disconnect
+from graphpod_runtime.distributed.parting import let_go
 from graphpod_runtime.distributed.pipeline import Position
 from graphpod_runtime.engine.forward.pass_in_flight import PassInFlight
 from graphpod_runtime.engine.ranks.copies import LeadingCopies
@@ -171,10 +173,7 @@ class LeadingRunner(Runner):
         # Looked at after that is set: the thread that sees trouble first ends this process only where it waits.
         if (trouble := self._others.trouble) is not None:
             self._others.awaited = not outermost
-            if starts:
-                self._others.abandon()
-                raise _ended_start(trouble)
-            raise RankLost(trouble)
+            self._lost(trouble, starts=starts)
         try:
             yield
         except RankFailed as failure:
@@ -195,8 +194,19 @@ class LeadingRunner(Runner):
             # Interrupted, as by Ctrl-C: the others wait in a collective to which this rank does not come back.
             self._others.abandon()
             raise
+        else:
+            # What a GPU has computed since they were ended is of any value.
+            if (trouble := self._others.trouble) is not None:
+                self._lost(trouble, starts=starts)
         finally:
             self._others.awaited = not outermost
+
+    def _lost(self, trouble: Fatal, *, starts: bool) -> NoReturn:
+        """Raises what `trouble` of another rank ends a pass with, or a start."""
+        if starts:
+            self._others.abandon()
+            raise _ended_start(trouble)
+        raise RankLost(trouble)
 
 
 def _ended_start(trouble: Fatal) -> RankLost | StartFailure:
@@ -209,6 +219,8 @@ def _ended_start(trouble: Fatal) -> RankLost | StartFailure:
 def _leave(others: Others, graphs: List[torch.cuda.CUDAGraph]) -> None:
     count_choices(None)
     others.leave()
+    if others.forsaken:
+        let_go()
     # The end of a NCCL communicator waits for the end of every graph that has captured its kernels.
     for graph in graphs:
         graph.reset()

@@ -106,7 +106,7 @@ class Others:
         self.trouble: Fatal | None = None
         self.awaited = False
         """Whether this rank is in a pass or a start, in which it may wait for the others without end."""
-        self._left = threading.Event()
+        self._left, self._abandoned = threading.Event(), False
         self._watch = threading.Thread(target=self._watched, name="ranks", daemon=True)
         self._watch.start()
 
@@ -184,8 +184,14 @@ class Others:
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    @property
+    def forsaken(self) -> bool:
+        """Whether this rank is without them in the midst of what they did together: its GPU may wait for them."""
+        return self._abandoned or self.trouble is not None
+
     def abandon(self) -> None:
         """Ends all of them, by this rank's own decision."""
+        self._abandoned = True
         self._left.set()
         self.kill()
 

@@ -13,6 +13,7 @@ import torch.distributed as distributed
 from graphpod_policy import Device, EngineConfig, ExitCode, Obstacle
 from graphpod_runtime.base.failure import StartFailure
 from graphpod_runtime.base.known_model import require_start
+from graphpod_runtime.distributed.parting import let_go
 from graphpod_runtime.engine.ranks.leading import LeadingRunner
 from graphpod_runtime.engine.ranks.others import CAUSE_SECONDS, LOOK_SECONDS, Others, Start
 from graphpod_runtime.engine.ranks.stage_runner import FirstStage
@@ -114,7 +115,9 @@ def _end_with(others: Others, ended: Callable[[Fatal], None]) -> None:
         return
     others.kill()
     others.remove_folder()
-    # A collective over a network fails without them. One of a GPU's does not, and then nothing else ends the wait.
+    # A collective over a network fails without them. One of a GPU's does not.
+    if others.awaited:
+        let_go(CAUSE_SECONDS)
     until = time.monotonic() + CAUSE_SECONDS
     while others.awaited and time.monotonic() < until:
         time.sleep(LOOK_SECONDS / 5)

@@ -16,7 +16,7 @@ from graphpod_operator.render.pod.template import EXIT_SECONDS
 from graphpod_policy import Device, ExitCode, Policy
 from graphpod_runtime.base.failure import RankFailed, StartFailure
 from graphpod_runtime.base.process import processors
-from graphpod_runtime.engine.ranks import start
+from graphpod_runtime.engine.ranks import leading, start
 from graphpod_runtime.engine.ranks.leading import LeadingRunner
 from graphpod_runtime.engine.ranks.meeting import Meeting
 from graphpod_runtime.engine.ranks.messages import Beat, LastWords
@@ -159,6 +159,35 @@ def test_an_interrupted_pass_ends_the_others_which_wait_in_it_for_ever() -> None
     with pytest.raises(KeyboardInterrupt), runner._naming():
         passing()
     assert (did, others.awaited) == (["pass", "abandon"], False)
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_a_pass_that_was_let_go_when_a_rank_had_ended_is_no_result(starts: bool) -> None:
+    """A GPU goes on with any values then, without an error of its own."""
+    died = Fatal("RankDied", "rank 1 of 2 has ended", ExitCode.RankDied)
+    others: Any = SimpleNamespace(trouble=None, abandon=lambda: None, awaited=False)
+    runner = object.__new__(LeadingRunner)
+    runner._others = others
+    with pytest.raises(RankLost, match="rank 1 of 2 has ended"), runner._naming(starts=starts):
+        others.trouble = died
+    assert not others.awaited
+
+
+@pytest.mark.parametrize("how", ["leave", "abandon", "died"])
+def test_kernels_are_let_go_before_graphs_end_where_ranks_have_not_left(
+    monkeypatch: pytest.MonkeyPatch, how: str, llama_folder: Path, tmp_path: Path
+) -> None:
+    did: list[str] = []
+    config = engine_config(llama_folder, Policy.Disabled, Policy.Disabled, tensor=2)
+    others = Others(config, tmp_path, lambda meeting, rank: Process(1, []))
+    monkeypatch.setattr(leading, "let_go", lambda: did.append("let go"))
+    monkeypatch.setattr(leading, "disconnect", lambda: did.append("disconnect"))
+    if how == "died":
+        others.trouble = Fatal("RankDied", "rank 1 of 2 has ended", ExitCode.RankDied)
+    elif how == "abandon":
+        others.abandon()
+    leading._leave(others, [SimpleNamespace(reset=lambda: did.append("reset"))])  # type: ignore[list-item]
+    assert did == [*([] if how == "leave" else ["let go"]), "reset", "disconnect"]
 
 
 @pytest.mark.parametrize("awaited", [False, True])
