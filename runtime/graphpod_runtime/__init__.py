@@ -5,6 +5,7 @@ it is first named: torch comes with an engine, not with this package.
 """
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from graphpod_runtime.api.errors import EngineClosed, EngineFailed, RequestRefused
     from graphpod_runtime.api.results import Chunk, Embedded, Generated, Usage
     from graphpod_runtime.api.sampling_options import SamplingOptions
+
+# MKL may otherwise add up a product in another order where memory begins elsewhere, so that the replay of a graph
+# differs from the code that was captured: seen on an AMD EPYC. MKL reads it at its first product.
+os.environ.setdefault("MKL_CBWR", "AUTO")
 
 __all__ = [
     "AsyncEngine",
