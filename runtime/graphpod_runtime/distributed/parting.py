@@ -43,8 +43,8 @@ def may_wait(device: torch.device, waits: Sequence[Waits]) -> None:
 
 
 def let_go(seconds: float = GONE_SECONDS) -> None:
-    """After the other ranks have been ended: kernels that wait for them end. Their results are of any value. Returns when
-    the GPU has nothing left to do, or after so many seconds. Any thread may call it."""
+    """After the other ranks have been ended: kernels that wait for them end. Their results are of any value. Returns
+    when the GPU has nothing left to do, or after so many seconds. Any thread may call it."""
     global _abort
     with _lock:
         if _device is None:
