@@ -90,7 +90,7 @@ class Pair:
 
     def end_waits(self) -> None:
         """Lets programs that wait for the other GPU now go on: each in this turn, and some in the next. What they write
-        is of any value."""
+        is meaningless."""
         for own in (self._pushed[0], self._rows.own):
             own.fill_(0)
         self._came.fill_(self._ahead)

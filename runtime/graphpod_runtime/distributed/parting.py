@@ -23,7 +23,7 @@ class Waits(Protocol):
     """Kernels that wait until another GPU has written to this one's memory."""
 
     def end_waits(self) -> None:
-        """Writes what they wait for now, on the current stream; what they compute then is of any value."""
+        """Writes what they wait for now, on the current stream; what they compute then is meaningless."""
 
 
 _lock = threading.Lock()
@@ -43,7 +43,7 @@ def may_wait(device: torch.device, waits: Sequence[Waits]) -> None:
 
 
 def let_go(seconds: float = GONE_SECONDS) -> None:
-    """After the other ranks have been ended: kernels that wait for them end. Their results are of any value. Returns
+    """After the other ranks have been ended: kernels that wait for them end. Their results are meaningless. Returns
     when the GPU has nothing left to do, or after so many seconds. Any thread may call it."""
     global _abort
     with _lock:

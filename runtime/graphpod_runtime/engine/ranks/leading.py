@@ -195,7 +195,7 @@ class LeadingRunner(Runner):
             self._others.abandon()
             raise
         else:
-            # What a GPU has computed since they were ended is of any value.
+            # What a GPU has computed since they were ended is meaningless.
             if (trouble := self._others.trouble) is not None:
                 self._lost(trouble, starts=starts)
         finally:
